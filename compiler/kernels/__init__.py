@@ -1,0 +1,1 @@
+"""Expert schedules: functions from a layer to the TIR of one kernel."""

@@ -1,0 +1,1 @@
+"""Passes over the layer graph: pure functions, no input or output."""

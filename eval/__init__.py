@@ -1,0 +1,1 @@
+"""Workloads, load generation, peers and reports."""

@@ -1,0 +1,1 @@
+"""The evaluated networks as recipes that write ONNX, and their QoS."""

@@ -1,0 +1,1 @@
+"""Estimates the interference level at run time."""

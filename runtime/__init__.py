@@ -1,0 +1,1 @@
+"""Loads artifacts, runs them and serves them."""

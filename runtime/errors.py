@@ -1,0 +1,42 @@
+"""The project's errors: one small hierarchy, each class with the exit code that it ends a command with.
+
+A message carries the value that was refused, the rule that refused it, and the remedy.
+"""
+
+from __future__ import annotations
+
+
+class VeltairError(Exception):
+    """Base of all errors that a user can cause or meet; `exit_code` is the command's exit status."""
+
+    exit_code = 1
+
+
+class InputError(VeltairError):
+    """A file, option or configuration field that can't be used as given (exit 2)."""
+
+    exit_code = 2
+
+
+class ConfigError(InputError):
+    """A configuration key or value that breaks its rule (exit 2)."""
+
+
+class UnsupportedOperatorError(VeltairError):
+    """An operator that can't be compiled (exit 3)."""
+
+    exit_code = 3
+
+
+class ArtifactError(VeltairError):
+    """An artifact that can't be loaded: damaged, of another schema, or for another ISA (exit 4)."""
+
+    exit_code = 4
+
+
+class UnavailableError(VeltairError):
+    """The server can't take the query now: it is full, draining, or the deadline can't be met."""
+
+
+class NotFoundError(VeltairError):
+    """No such model or version is being served."""

@@ -1,0 +1,1 @@
+"""The MPI server: HTTP front end and dispatcher on rank 0, workers on the others."""

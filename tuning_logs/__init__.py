@@ -1,0 +1,1 @@
+"""Tuning records: one JSONL file per target and model."""
