@@ -1,1 +1,1 @@
-"""Compiles ONNX models into artifacts: several machine-code variants a layer, with their profile."""
+"""Compiles ONNX models into artifacts: machine-code variants of each layer, with their profile."""

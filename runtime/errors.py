@@ -1,4 +1,4 @@
-"""The project's errors: one small hierarchy, each class with the exit code that it ends a command with.
+"""The project's errors: one small hierarchy; each class has the exit code of its command.
 
 A message carries the value that was refused, the rule that refused it, and the remedy.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class VeltairError(Exception):
-    """Base of all errors that a user can cause or meet; `exit_code` is the command's exit status."""
+    """Base of all errors that a user can cause or meet."""
 
     exit_code = 1
 

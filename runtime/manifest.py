@@ -45,7 +45,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Base of the manifest's records: immutable, unknown fields refused."""
 
 
-class TensorSpec(_Record):
+class TensorSpec(_Record, frozen=True, kw_only=True):
     """A model's input or output as a client sees it: dense, row-major."""
 
     name: str
@@ -58,12 +58,12 @@ class TensorSpec(_Record):
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
-class Argument(_Record):
+class Argument(_Record, frozen=True, kw_only=True):
     """One kernel argument: a strided view of a storage.
 
     Attributes:
-        storage: `input` and `output` are the caller's buffers, `weights` the mapped file, `arena` the
-            instance's activations. The arena is zeroed once, when the instance is made.
+        storage: `input` and `output` are the caller's buffers, `weights` the mapped file, `arena`
+            the instance's activations. The arena is zeroed once, when the instance is made.
         index: which input or output; 0 for weights and arena.
         offset_bytes: from the storage's start.
         dtype: a name in `ITEM_BYTES`.
@@ -87,7 +87,7 @@ class Argument(_Record):
         return self.offset_bytes + (last + 1) * ITEM_BYTES[self.dtype]
 
 
-class Variant(_Record):
+class Variant(_Record, frozen=True, kw_only=True):
     """One compiled version of a layer.
 
     Attributes:
@@ -107,7 +107,7 @@ class Variant(_Record):
     arguments: tuple[Argument, ...]
 
 
-class Layer(_Record):
+class Layer(_Record, frozen=True, kw_only=True):
     """One fused operator: one kernel call, by any one of its variants.
 
     Attributes:
@@ -129,7 +129,7 @@ class Layer(_Record):
     variants: tuple[Variant, ...]
 
 
-class Profile(_Record):
+class Profile(_Record, frozen=True, kw_only=True):
     """Measured latencies.
 
     Attributes:
@@ -148,14 +148,14 @@ class Profile(_Record):
     model_ns: tuple[tuple[int, ...], ...]
 
 
-class FileDigest(_Record):
+class FileDigest(_Record, frozen=True, kw_only=True):
     """Size and SHA-256 (hexadecimal) of one file of the artifact."""
 
     size_bytes: int
     sha256: str
 
 
-class Manifest(_Record):
+class Manifest(_Record, frozen=True, kw_only=True):
     """The whole manifest; `arena_bytes` is what one instance allocates for activations."""
 
     schema: int
@@ -184,7 +184,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Reads and validates `folder/manifest.json`.
 
     Raises:
-        ArtifactError: the file is missing, not JSON, of another schema version, or breaks the schema.
+        ArtifactError: the file is missing, not JSON, of another schema, or breaks the schema.
     """
     path = folder / MANIFEST_FILE
     try:
