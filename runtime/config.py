@@ -1,0 +1,246 @@
+"""The server's configuration: `serve.toml` as frozen records.
+
+Each field's type carries its bounds and its meaning (`msgspec.Meta`), so the check, the error
+message and the documentation have one source. An unknown key, a wrong type or a value out of range
+is refused before anything starts.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from veltair.runtime.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_S = TypeVar("_S", bound=msgspec.Struct)
+
+Core = Annotated[int, Meta(ge=0, le=1_048_575)]
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the sections: immutable, keyword-only."""
+
+
+class ServerConfig(_Section, frozen=True, kw_only=True):
+    """`[server]`: the HTTP front end on rank 0."""
+
+    http_host: Annotated[
+        str, Meta(min_length=1, max_length=255, description="address or name to listen on")
+    ] = "127.0.0.1"
+    http_port: Annotated[
+        int, Meta(ge=0, le=65_535, description="TCP port to listen on; 0 takes any free one")
+    ] = 8000
+    max_body_bytes: Annotated[
+        int,
+        Meta(ge=1024, le=2**40, description="largest request body; a larger one is refused (413)"),
+    ] = 64 * 2**20
+    max_connections: Annotated[
+        int,
+        Meta(ge=1, le=1_000_000, description="open connections; one more is refused (503)"),
+    ] = 4096
+    header_timeout_ms: Annotated[
+        int,
+        Meta(ge=1, le=3_600_000, description="time from a request's first byte to its whole head"),
+    ] = 10_000
+    body_timeout_ms: Annotated[
+        int,
+        Meta(ge=1, le=3_600_000, description="time from a request's head to the end of its body"),
+    ] = 30_000
+    keepalive_timeout_ms: Annotated[
+        int,
+        Meta(ge=1, le=86_400_000, description="idle time after which a connection is closed"),
+    ] = 75_000
+    drain_timeout_ms: Annotated[
+        int,
+        Meta(ge=0, le=3_600_000, description="time that accepted queries have to end at a stop"),
+    ] = 30_000
+
+
+class QueueConfig(_Section, frozen=True, kw_only=True):
+    """`[queue]`: how many queries wait, and which are refused at once."""
+
+    max_queries: Annotated[
+        int,
+        Meta(ge=1, le=65_536, description="slots a model: queries waiting, running, unanswered"),
+    ] = 64
+    admission: Annotated[
+        bool,
+        Meta(description="refuse at once (503) a query whose QoS target can't be met any more"),
+    ] = False
+
+
+class SchedulingConfig(_Section, frozen=True, kw_only=True):
+    """`[scheduling]`: cores, layers and variants of the next block."""
+
+    policy: Annotated[
+        Literal["model"],
+        Meta(description="model: whole models, first come first served"),
+    ] = "model"
+
+
+class BatchingConfig(_Section, frozen=True, kw_only=True):
+    """`[batching]`: which queries become a task, and when."""
+
+    policy: Annotated[
+        Literal["none"],
+        Meta(description="none: each query is a task of its own"),
+    ] = "none"
+
+
+class PlacementConfig(_Section, frozen=True, kw_only=True):
+    """`[placement]`: on which executor a task runs."""
+
+    policy: Annotated[
+        Literal["local"],
+        Meta(description="local: this node's cores"),
+    ] = "local"
+
+
+class EngineConfig(_Section, frozen=True, kw_only=True):
+    """`[engine]`: the workers' gangs."""
+
+    cores: Annotated[
+        tuple[Core, ...],
+        Meta(max_length=65_536, description="cores to serve on; empty: all that the process may"),
+    ] = ()
+    spin_us: Annotated[
+        int,
+        Meta(ge=0, le=1_000_000, description="how long a gang's idle thread spins before it parks"),
+    ] = 50
+
+    def __post_init__(self) -> None:
+        """Refuses a core that is named twice: two threads would be pinned to it."""
+        if len(set(self.cores)) != len(self.cores):
+            raise ValueError("a core may be named once")
+
+
+class WorkersConfig(_Section, frozen=True, kw_only=True):
+    """`[workers]`: membership of the worker ranks."""
+
+    heartbeat_ms: Annotated[
+        int, Meta(ge=1, le=60_000, description="period of a worker's sign of life")
+    ] = 100
+    dead_after_ms: Annotated[
+        int,
+        Meta(ge=10, le=600_000, description="silence after which a worker counts as dead"),
+    ] = 2_000
+
+    def __post_init__(self) -> None:
+        """Refuses a period that would declare a healthy worker dead."""
+        if self.dead_after_ms < 2 * self.heartbeat_ms:
+            raise ValueError("dead_after_ms must be at least twice heartbeat_ms")
+
+
+class ServeConfig(_Section, frozen=True, kw_only=True):
+    """The whole of `serve.toml`; each field is a section."""
+
+    server: ServerConfig = ServerConfig()
+    queue: QueueConfig = QueueConfig()
+    scheduling: SchedulingConfig = SchedulingConfig()
+    batching: BatchingConfig = BatchingConfig()
+    placement: PlacementConfig = PlacementConfig()
+    engine: EngineConfig = EngineConfig()
+    workers: WorkersConfig = WorkersConfig()
+
+
+def load_config(
+    path: Path | None = None, overrides: Mapping[str, object] | None = None
+) -> ServeConfig:
+    """Reads and checks the configuration.
+
+    Args:
+        path: a TOML file; None takes the defaults.
+        overrides: what the command line set, by `section.key`; a value of None counts as not set.
+
+    Raises:
+        ConfigError: the file can't be read or parsed, or a key or value breaks its rule.
+    """
+    table = _read(path) if path is not None else {}
+    config = parse_config(table, source=str(path) if path is not None else "configuration")
+    changed: dict[str, Any] = msgspec.to_builtins(config)
+    for name, value in (overrides or {}).items():
+        if value is not None:
+            section, _, key = name.partition(".")
+            changed.setdefault(section, {})[key] = value
+    return parse_config(changed, source="command line")
+
+
+def parse_config(table: Mapping[str, object], source: str = "configuration") -> ServeConfig:
+    """Checks a table of sections, as `tomllib` returns it.
+
+    Args:
+        table: section name to a table of keys.
+        source: named at the front of an error message.
+
+    Raises:
+        ConfigError: a key or value breaks its rule.
+    """
+    hints = get_type_hints(ServeConfig)
+    sections = {}
+    for name, value in table.items():
+        if name not in hints:
+            raise ConfigError(_unknown(f"{source}: [{name}]", "section", name, list(hints)))
+        if not isinstance(value, Mapping):
+            raise ConfigError(
+                f"{source}: {name} = {value!r}: {name} is a section; write its keys under [{name}]"
+            )
+        sections[name] = _section(hints[name], value, f"{source}: [{name}]")
+    return ServeConfig(**sections)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: the configuration can't be read ({error.strerror}); "
+            "name a TOML file that exists, or leave the option out for the defaults"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}; correct that place") from error
+
+
+def _section(kind: type[_S], table: Mapping[str, object], where: str) -> _S:
+    hints = get_type_hints(kind, include_extras=True)
+    values = {}
+    for key, value in table.items():
+        if key not in hints:
+            raise ConfigError(_unknown(f"{where} {key}", "key", key, list(hints)))
+        try:
+            values[key] = msgspec.convert(value, hints[key])
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"{where} {key} = {value!r}: {_rule(kind, key, error)}") from error
+    try:
+        return kind(**values)
+    except ValueError as error:
+        given = ", ".join(f"{key} = {value!r}" for key, value in values.items())
+        raise ConfigError(f"{where} {given}: {error}; change one of them") from error
+
+
+def _rule(kind: type[msgspec.Struct], key: str, error: msgspec.ValidationError) -> str:
+    hint = get_type_hints(kind, include_extras=True)[key]
+    meta = next(extra for extra in hint.__metadata__ if isinstance(extra, Meta))
+    expected = str(error)
+    base = get_args(hint)[0]
+    if base is int:
+        expected = f"expected an integer from {meta.ge} to {meta.le}"
+    elif choices := [c for c in get_args(base) if isinstance(c, str)]:
+        expected = f"expected one of {', '.join(map(repr, choices))}"
+    default = getattr(kind(), key)
+    return f"{expected} ({meta.description}); leave it out for the default, {default!r}"
+
+
+def _unknown(where: str, noun: str, name: str, known: list[str]) -> str:
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+    return f"{where}: unknown {noun}; did you mean {nearest!r}? known: {', '.join(known)}"
