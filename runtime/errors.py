@@ -38,5 +38,18 @@ class UnavailableError(VeltairError):
     """The server can't take the query now: it is full, draining, or the deadline can't be met."""
 
 
+class RefusedError(UnavailableError):
+    """A query that was refused at once.
+
+    Attributes:
+        reason: `queue_full`, `deadline`, `draining` or `unavailable`.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        """Takes the message and one of the reasons above."""
+        super().__init__(message)
+        self.reason = reason
+
+
 class NotFoundError(VeltairError):
     """No such model or version is being served."""
