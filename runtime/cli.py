@@ -168,3 +168,7 @@ def _root(
 def main() -> None:
     """Entry point of `veltair`."""
     app(prog_name="veltair")
+
+
+if __name__ == "__main__":
+    main()

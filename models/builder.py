@@ -1,0 +1,242 @@
+"""Writes ONNX graphs of convolutional networks layer by layer, with seeded weights.
+
+The weights are drawn, not trained, but a deep network of drawn weights is easily useless as a
+workload: its activations grow or die with depth, or every input gives the same output. So each
+filter is drawn with mean zero and scaled for what it reads, which keeps activations near variance
+one and keeps the part that all inputs share from adding up.
+
+Reference:
+    Brock et al., "Characterizing signal propagation to close the performance gap in unnormalized
+    ResNets" (2021), section 3: scaled weight standardisation and the gains below.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+OPSET = 17
+IR_VERSION = 8  # the one that opset 17 came with: readable by every current tool
+
+LINEAR_GAIN = 1.0
+RECTIFIED_GAIN = math.sqrt(2.0 / (1.0 - 1.0 / math.pi))  # restores what a ReLU takes of variance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """A value in the graph.
+
+    Attributes:
+        name: unique in the graph.
+        channels: size of dimension 1.
+        rectified: whether it comes out of a ReLU, so that the next filters must make up for it.
+    """
+
+    name: str
+    channels: int
+    rectified: bool = False
+
+
+class GraphBuilder:
+    """One ONNX graph in the making. Each method adds a layer and returns its output.
+
+    The first argument of a layer is its node's name, and its weights are `<name>.weight` and so on.
+
+    Args:
+        name: the graph's; the weights depend on it and on `seed` alone.
+        batch: samples a run.
+        seed: any non-negative integer.
+    """
+
+    def __init__(self, name: str, *, batch: int, seed: int) -> None:
+        self._name = name
+        self._batch = batch
+        self._random = np.random.default_rng([seed, zlib.crc32(name.encode())])
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._nodes: list[onnx.NodeProto] = []
+        self._weights: dict[str, onnx.TensorProto] = {}
+
+    def image(self, name: str = "data", size: int = 224) -> Tensor:
+        """Declares the input: float32[batch, 3, size, size]."""
+        shape = [self._batch, 3, size, size]
+        self._inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+        return Tensor(name=name, channels=3)
+
+    def conv(
+        self,
+        name: str,
+        x: Tensor,
+        channels: int,
+        *,
+        kernel: int,
+        stride: int = 1,
+        groups: int = 1,
+        bias: bool = False,
+    ) -> Tensor:
+        """Convolution, padded so that stride 1 keeps the image's size."""
+        shape = (channels, x.channels // groups, kernel, kernel)
+        inputs = [x.name, self._filters(f"{name}.weight", shape, x)]
+        if bias:
+            inputs.append(self._drawn(f"{name}.bias", channels, mean=0.0, deviation=0.1))
+        return self._node(
+            "Conv",
+            name,
+            inputs,
+            channels=channels,
+            kernel_shape=[kernel, kernel],
+            strides=[stride, stride],
+            pads=[kernel // 2] * 4,
+            group=groups,
+        )
+
+    def batch_norm(self, name: str, x: Tensor, *, scale: float = 1.0) -> Tensor:
+        """Batch normalisation in inference, as a node of its own, its scales drawn near `scale`."""
+        parts = [
+            self._drawn(f"{name}.scale", x.channels, mean=scale, deviation=0.1 * scale),
+            self._drawn(f"{name}.bias", x.channels, mean=0.0, deviation=0.1 * scale),
+            self._drawn(f"{name}.mean", x.channels, mean=0.0, deviation=0.1),
+            self._drawn(f"{name}.variance", x.channels, mean=1.0, deviation=0.1),
+        ]
+        return self._node(
+            "BatchNormalization", name, [x.name, *parts], channels=x.channels, epsilon=1e-5
+        )
+
+    def relu(self, name: str, x: Tensor) -> Tensor:
+        """max(x, 0)."""
+        return self._node("Relu", name, [x.name], channels=x.channels, rectified=True)
+
+    def relu6(self, name: str, x: Tensor) -> Tensor:
+        """min(max(x, 0), 6), which ONNX writes as Clip."""
+        bounds = [self._constant(f"clip.{bound}", np.float32(bound)) for bound in (0, 6)]
+        return self._node("Clip", name, [x.name, *bounds], channels=x.channels, rectified=True)
+
+    def add(self, name: str, x: Tensor, y: Tensor) -> Tensor:
+        """The residual addition."""
+        return self._node("Add", name, [x.name, y.name], channels=x.channels)
+
+    def concat(self, name: str, parts: Sequence[Tensor]) -> Tensor:
+        """Joins along the channels."""
+        return self._node(
+            "Concat",
+            name,
+            [part.name for part in parts],
+            channels=sum(part.channels for part in parts),
+            rectified=all(part.rectified for part in parts),
+            axis=1,
+        )
+
+    def max_pool(
+        self, name: str, x: Tensor, *, kernel: int, stride: int, pads: Sequence[int]
+    ) -> Tensor:
+        """Maximum over a window; `pads` as ONNX has them: top, left, bottom, right."""
+        return self._node(
+            "MaxPool",
+            name,
+            [x.name],
+            channels=x.channels,
+            rectified=x.rectified,
+            kernel_shape=[kernel, kernel],
+            strides=[stride, stride],
+            pads=list(pads),
+        )
+
+    def average_pool(self, name: str, x: Tensor, *, kernel: int) -> Tensor:
+        """Mean over windows of stride 1, without padding."""
+        return self._node(
+            "AveragePool",
+            name,
+            [x.name],
+            channels=x.channels,
+            rectified=x.rectified,
+            kernel_shape=[kernel, kernel],
+            strides=[1, 1],
+        )
+
+    def global_average_pool(self, name: str, x: Tensor) -> Tensor:
+        """Mean over the whole image."""
+        return self._node(
+            "GlobalAveragePool", name, [x.name], channels=x.channels, rectified=x.rectified
+        )
+
+    def local_response_norm(self, name: str, x: Tensor) -> Tensor:
+        """Normalisation across 5 neighbouring channels, with AlexNet's constants."""
+        return self._node(
+            "LRN",
+            name,
+            [x.name],
+            channels=x.channels,
+            rectified=x.rectified,
+            size=5,
+            alpha=1e-4,
+            beta=0.75,
+            bias=1.0,
+        )
+
+    def dense(self, name: str, x: Tensor, channels: int) -> Tensor:
+        """Flattens an image of 1 x 1 and applies a fully connected layer with bias."""
+        flat = self._node("Flatten", f"{name}.flatten", [x.name], channels=x.channels, axis=1)
+        weight = self._filters(f"{name}.weight", (channels, x.channels), x)
+        bias = self._drawn(f"{name}.bias", channels, mean=0.0, deviation=0.1)
+        return self._node("Gemm", name, [flat.name, weight, bias], channels=channels, transB=1)
+
+    def softmax(self, name: str, x: Tensor) -> Tensor:
+        """Softmax over the channels."""
+        return self._node("Softmax", name, [x.name], channels=x.channels, axis=1)
+
+    def model(self, output: Tensor) -> onnx.ModelProto:
+        """Ends the graph with `output`, float32[batch, channels], and checks it."""
+        shape = [self._batch, output.channels]
+        outputs = [helper.make_tensor_value_info(output.name, TensorProto.FLOAT, shape)]
+        graph = helper.make_graph(
+            self._nodes, self._name, self._inputs, outputs, list(self._weights.values())
+        )
+        model = helper.make_model(
+            graph,
+            producer_name="veltair",
+            ir_version=IR_VERSION,
+            opset_imports=[helper.make_opsetid("", OPSET)],
+        )
+        onnx.checker.check_model(model, full_check=True)
+        return model
+
+    def _node(
+        self,
+        op: str,
+        name: str,
+        inputs: Sequence[str],
+        *,
+        channels: int,
+        rectified: bool = False,
+        **attributes: float | Sequence[int],
+    ) -> Tensor:
+        self._nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
+        return Tensor(name=name, channels=channels, rectified=rectified)
+
+    def _filters(self, name: str, shape: tuple[int, ...], x: Tensor) -> str:
+        """Draws filters of mean zero that turn `x` into variance one."""
+        fan_in = math.prod(shape[1:])
+        values = self._random.standard_normal((shape[0], fan_in), dtype=np.float32)
+        values -= values.mean(axis=1, keepdims=True)
+        gain = RECTIFIED_GAIN if x.rectified else LINEAR_GAIN
+        values *= np.float32(gain / math.sqrt(fan_in))
+        return self._constant(name, values.reshape(shape))
+
+    def _drawn(self, name: str, channels: int, *, mean: float, deviation: float) -> str:
+        values = self._random.standard_normal(channels, dtype=np.float32)
+        return self._constant(name, np.float32(mean) + np.float32(deviation) * values)
+
+    def _constant(self, name: str, value: NDArray[np.float32] | np.float32) -> str:
+        if name not in self._weights:
+            self._weights[name] = numpy_helper.from_array(np.asarray(value), name)
+        return name

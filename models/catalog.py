@@ -1,0 +1,82 @@
+"""The evaluated networks: where each is written, and its latency target."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from veltair.runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import onnx
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One network.
+
+    Attributes:
+        module: its module in this package; the function in it has the network's name.
+        qos_ms: default target on a machine of a few cores.
+        paper_qos_ms: VELTAIR's target on its machine of 64 cores (table 2).
+    """
+
+    module: str
+    qos_ms: float
+    paper_qos_ms: float
+
+
+RECIPES = {
+    "resnet50": Recipe(module="resnet", qos_ms=50, paper_qos_ms=15),
+    "googlenet": Recipe(module="googlenet", qos_ms=20, paper_qos_ms=15),
+    "mobilenet_v2": Recipe(module="mobilenet", qos_ms=10, paper_qos_ms=10),
+}
+
+
+def names() -> tuple[str, ...]:
+    """Returns the networks' names."""
+    return tuple(RECIPES)
+
+
+def recipe(name: str) -> Recipe:
+    """Returns a network's record.
+
+    Raises:
+        InputError: no such network.
+    """
+    try:
+        return RECIPES[name]
+    except KeyError:
+        nearest = difflib.get_close_matches(name, RECIPES, n=1, cutoff=0.0)[0]
+        raise InputError(
+            f"no recipe is named {name!r}; did you mean {nearest!r}? known: {', '.join(RECIPES)}"
+        ) from None
+
+
+def qos_ms(name: str) -> float:
+    """Returns a network's default latency target in milliseconds."""
+    return recipe(name).qos_ms
+
+
+def build(name: str, batch: int = 1, seed: int = 0) -> onnx.ModelProto:
+    """Writes a network as ONNX; the same arguments give the same bytes.
+
+    Args:
+        name: one of `names()`.
+        batch: samples a run, a fixed dimension of the graph.
+        seed: of the weights; each network draws its own from it.
+
+    Raises:
+        InputError: no such network, or a batch or seed that can't be.
+    """
+    module = recipe(name).module
+    if batch < 1:
+        raise InputError(f"batch {batch}: a model runs on at least 1 sample; give 1 or more")
+    if seed < 0:
+        raise InputError(f"seed {seed}: a seed is not negative; give 0 or more")
+    write = getattr(importlib.import_module(f"veltair.models.{module}"), name)
+    return cast("Callable[[int, int], onnx.ModelProto]", write)(batch, seed)

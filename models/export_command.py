@@ -1,0 +1,45 @@
+"""`veltair export`: writes a recipe's network as an ONNX file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veltair.models.catalog import build, names
+from veltair.runtime.errors import InputError
+
+
+def command(
+    name: Annotated[str, typer.Argument(help=f"The network: {', '.join(names())}.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    batch: Annotated[int, typer.Option(help="Samples a run.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of the drawn weights.")] = 0,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace an existing file.")] = False,
+) -> None:
+    """Write one of the evaluated networks as ONNX. Its weights are seeded, not trained."""
+    if output.exists() and not output.is_file():
+        raise InputError(f"{output}: not a file, so it is not replaced; give a file's name")
+    if output.exists() and not force:
+        raise InputError(f"{output}: exists; give another name, or --force to replace it")
+    if not output.parent.is_dir():
+        raise InputError(f"{output}: there is no folder {output.parent}; create it first")
+    data = build(name, batch=batch, seed=seed).SerializeToString(deterministic=True)
+    _replace(output, data)
+    print(f"{output}: {name}, {len(data) / 1e6:.1f} MB, weights drawn from seed {seed}")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Writes beside `path` and renames, so that whoever reads `path` sees all of it or none."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(
+            f"{path}: can't be written: {error.strerror}; nothing was changed"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
