@@ -3,6 +3,5 @@
 
 namespace nb = nanobind;
 
-// nanobind's macro hands the module by value and shifts signed numbers.
-// NOLINTNEXTLINE(bugprone-signed-bitwise, performance-unnecessary-value-param)
+// NOLINTNEXTLINE(performance-unnecessary-value-param): nanobind hands the module by value
 NB_MODULE(_native, m) { m.doc() = "Veltair's native engine, policies and shared segment."; }
