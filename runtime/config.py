@@ -45,6 +45,10 @@ class ServerConfig(_Section, frozen=True, kw_only=True):
         int,
         Meta(ge=1024, le=2**40, description="largest request body; a larger one is refused (413)"),
     ] = 64 * 2**20
+    max_buffered_bytes: Annotated[
+        int,
+        Meta(ge=1024, le=2**50, description="memory for unfinished bodies, all connections"),
+    ] = 2**30
     max_connections: Annotated[
         int,
         Meta(ge=1, le=1_000_000, description="open connections; one more is refused (503)"),

@@ -1,0 +1,148 @@
+"""`GET /metrics`: the server's counters in Prometheus's text format.
+
+The values are read from the shared segment when they are asked for; a query pays nothing for them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from veltair.runtime.client import Histogram, LocalClient, ModelStats, ServerStats
+    from veltair.runtime.server.infer import Endpoint
+
+METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+LABELS = ("model", "version")
+
+# Name, what it says, and the value's place in the stats, for the counters with one value a model.
+COUNTERS = (
+    ("nv_inference_request_success", "Queries answered with outputs", "succeeded", 1),
+    ("nv_inference_count", "Inferences performed (a batch counts as its size)", "succeeded", 1),
+    ("nv_inference_exec_count", "Tasks run (a batch counts once)", "executions", 1),
+    (
+        "nv_inference_request_duration_us",
+        "Sum of the queries' times from arrival to end, microseconds",
+        "request_ns",
+        1000,
+    ),
+    (
+        "nv_inference_queue_duration_us",
+        "Sum of the queries' times from submission to start, microseconds",
+        "queue_ns",
+        1000,
+    ),
+    (
+        "nv_inference_compute_infer_duration_us",
+        "Sum of the queries' times from start to end, microseconds",
+        "compute_ns",
+        1000,
+    ),
+    ("veltair_qos_satisfied", "Queries answered within their deadline", "within_qos", 1),
+)
+
+
+class Metrics(Collector):
+    """Collects from a local client's `stats` and from the front end's endpoints.
+
+    Attributes:
+        endpoints: the models as the front end serves them, for what it refused itself.
+    """
+
+    def __init__(self, client: LocalClient) -> None:
+        """Takes where the counters come from."""
+        self.endpoints: tuple[Endpoint, ...] = ()
+        self._client = client
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def page(self) -> bytes:
+        """Returns the whole page."""
+        # prometheus-client calls a counter so only if its name ends in `_total`; the names that
+        # dashboards already know don't, so they are collected as `unknown` and named here.
+        return generate_latest(self._registry).replace(b" untyped\n", b" counter\n")
+
+    def describe(self) -> Iterator[Metric]:
+        """Returns nothing, so that registering does not collect."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the families."""
+        stats = self._client.stats()
+        for name, text, attribute, divisor in COUNTERS:
+            family = Metric(name, text, "unknown")
+            for model in stats.models:
+                family.add_sample(name, _labels(model), getattr(model, attribute) // divisor)
+            yield family
+        yield self._failures(stats)
+        yield from _gauges(stats)
+        yield _latencies(stats)
+
+    def _failures(self, stats: ServerStats) -> Metric:
+        name = "nv_inference_request_failure"
+        family = Metric(name, "Queries not answered with outputs, by reason", "unknown")
+        for model in stats.models:
+            for reason, count in sorted(model.failed.items()):
+                family.add_sample(name, {**_labels(model), "reason": reason}, count)
+        for endpoint in self.endpoints:
+            info = endpoint.info
+            labels = {"model": info.name, "version": str(info.version), "reason": "invalid"}
+            family.add_sample(name, labels, endpoint.invalid.total())
+        return family
+
+
+def _labels(model: ModelStats) -> dict[str, str]:
+    return {"model": model.name, "version": str(model.version)}
+
+
+def _gauges(stats: ServerStats) -> Iterator[Metric]:
+    pending = GaugeMetricFamily(
+        "nv_inference_pending_request_count", "Queries accepted and not ended", labels=LABELS
+    )
+    attainment = GaugeMetricFamily(
+        "veltair_qos_attainment",
+        "Share of the accepted and refused queries that were answered within their deadline",
+        labels=LABELS,
+    )
+    for model in stats.models:
+        labels = tuple(_labels(model).values())
+        pending.add_metric(labels, model.pending)
+        ended = model.succeeded + sum(model.failed.values())
+        if ended:
+            attainment.add_metric(labels, model.within_qos / ended)
+    yield pending
+    yield attainment
+    for name, text, value in (
+        ("veltair_cores", "Cores that the server has", stats.cores),
+        ("veltair_cores_in_use", "Cores that a running task holds", stats.cores_in_use),
+        ("veltair_workers", "Worker ranks that the server was started with", stats.workers),
+        ("veltair_workers_alive", "Worker ranks that are alive", stats.workers_alive),
+    ):
+        yield GaugeMetricFamily(name, text, value=value)
+
+
+def _latencies(stats: ServerStats) -> Metric:
+    family = HistogramMetricFamily(
+        "veltair_request_latency_seconds",
+        "Time from arrival to end of the queries answered with outputs",
+        labels=LABELS,
+    )
+    for model in stats.models:
+        buckets, total = _buckets(model.latency)
+        family.add_metric(tuple(_labels(model).values()), [*buckets, ("+Inf", total)], None)
+    return family
+
+
+def _buckets(histogram: Histogram) -> tuple[list[tuple[str, float]], int]:
+    """Returns the cumulative finite buckets, bounds in seconds, and the count of all."""
+    buckets: list[tuple[str, float]] = []
+    total = 0
+    for bound_ns, count in zip(histogram.bounds_ns[:-1], histogram.counts, strict=False):
+        total += count
+        buckets.append((repr(bound_ns / 1e9), total))
+    return buckets, total + histogram.counts[-1]
