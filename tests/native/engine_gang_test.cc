@@ -1,0 +1,312 @@
+// A gang runs every task exactly once, whatever happens to its cores meanwhile.
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "native/engine/error.h"
+#include "native/engine/gang.h"
+
+namespace veltair::engine {
+namespace {
+
+// The cpus that the test may use, repeated ones not: gangs with several cores need several cpus.
+std::vector<int> usable_cpus() {
+  cpu_set_t set;
+  sched_getaffinity(0, sizeof set, &set);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+struct Counts {
+  explicit Counts(int tasks) : runs(static_cast<size_t>(tasks)) {}
+  std::vector<std::atomic<int>> runs;
+  std::atomic<int> wrong_env{0};
+  int expected_tasks = 0;
+  int64_t task_ns = 0;
+};
+
+int count_task(int task, ParallelEnv* env, void* data) {
+  auto& counts = *static_cast<Counts*>(data);
+  if (env->num_task != counts.expected_tasks || env->sync_handle != nullptr) ++counts.wrong_env;
+  ++counts.runs[static_cast<size_t>(task)];
+  const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(counts.task_ns);
+  while (std::chrono::steady_clock::now() < end) {
+  }
+  return 0;
+}
+
+void check_each_once(const Counts& counts) {
+  for (const auto& runs : counts.runs) CHECK(runs.load() == 1);
+  CHECK(counts.wrong_env.load() == 0);
+}
+
+void runs_each_task_once() {
+  Gang gang(usable_cpus());
+  std::vector<int> all(gang.cpus().size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
+  gang.set_cores(all);
+  const Gang::Leader leader(gang);
+  for (int round = 0; round < 3000; ++round) {
+    const int tasks = 1 + round % 67;
+    Counts counts(tasks);
+    counts.expected_tasks = tasks;
+    CHECK(gang.launch(count_task, &counts, tasks) == 0);
+    check_each_once(counts);
+    if (round % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // park them
+  }
+}
+
+void cores_join_and_leave_while_running() {
+  const std::vector<int> cpus = usable_cpus();
+  GangOptions options;
+  options.alone_tasks = 8;
+  options.spin_ns = 2'000;
+  Gang gang(cpus, options);
+  std::atomic<bool> stop{false};
+  std::thread scheduler([&] {
+    std::minstd_rand random(7);
+    while (!stop.load()) {
+      const int core = static_cast<int>(random() % cpus.size());
+      if (random() % 2 == 0) {
+        gang.grant(core);
+      } else {
+        gang.revoke(core);
+      }
+      if (random() % 16 == 0) {
+        const int only = static_cast<int>(random() % cpus.size());
+        gang.set_cores(std::vector<int>{only});
+      }
+      CHECK(gang.granted() >= 1);
+    }
+  });
+  {
+    const Gang::Leader leader(gang);
+    for (int round = 0; round < 2000; ++round) {
+      const int tasks = 2 + round % 40;
+      Counts counts(tasks);
+      counts.expected_tasks = tasks;
+      counts.task_ns = round % 5 == 0 ? 5'000 : 0;
+      CHECK(gang.launch(count_task, &counts, tasks) == 0);
+      check_each_once(counts);
+    }
+  }
+  stop.store(true);
+  scheduler.join();
+}
+
+struct Handover {
+  Gang* gang = nullptr;
+  std::atomic<int> begun{0};
+  std::atomic<bool> released{false};
+};
+
+// Holds its thread until the test's other thread has changed the cores.
+int wait_for_release(int, ParallelEnv*, void* data) {
+  auto& handover = *static_cast<Handover*>(data);
+  ++handover.begun;
+  while (!handover.released.load()) std::this_thread::yield();
+  return 0;
+}
+
+void leader_leaves_a_revoked_core() {
+  const std::vector<int> cpus = usable_cpus();
+  if (cpus.size() < 2) return;
+  Gang gang(cpus);
+  gang.set_cores(std::vector<int>{0, 1});
+  Handover handover;
+  handover.gang = &gang;
+  std::thread scheduler([&] {
+    while (handover.begun.load() < 2) std::this_thread::yield();
+    CHECK(gang.in_use(0));
+    CHECK(gang.in_use(1));
+    CHECK(gang.revoke(0));
+    CHECK(!gang.revoke(1));  // the last one
+    handover.released.store(true);
+    while (gang.in_use(0)) std::this_thread::yield();  // the leader was on core 0
+  });
+  {
+    const Gang::Leader leader(gang);
+    CHECK(gang.launch(wait_for_release, &handover, 50) == 0);
+    CHECK(handover.begun.load() == 50);
+    scheduler.join();
+    Counts counts(9);
+    counts.expected_tasks = 9;
+    CHECK(gang.launch(count_task, &counts, 9) == 0);  // on core 1, where the leader moved to
+    check_each_once(counts);
+    CHECK(!gang.in_use(0));
+    CHECK(gang.in_use(1));
+    CHECK(sched_getcpu() == cpus[1]);
+  }
+  CHECK(!gang.in_use(1));
+}
+
+void granted_core_joins_a_running_launch() {
+  const std::vector<int> cpus = usable_cpus();
+  if (cpus.size() < 2) return;
+  GangOptions options;
+  options.alone_tasks = 4;
+  Gang gang(cpus, options);
+  Handover handover;
+  std::thread scheduler([&] {
+    while (handover.begun.load() < 1) std::this_thread::yield();
+    gang.grant(1);
+    while (handover.begun.load() < 2) std::this_thread::yield();  // ends only if core 1 joins
+    handover.released.store(true);
+  });
+  const Gang::Leader leader(gang);
+  CHECK(gang.launch(wait_for_release, &handover, 0) == 0);
+  scheduler.join();
+  CHECK(handover.begun.load() == 4);
+}
+
+int fail_on_task_three(int task, ParallelEnv*, void* data) {
+  ++*static_cast<std::atomic<int>*>(data);
+  return task == 3 ? -1 : 0;
+}
+
+void failing_task_fails_the_launch_only() {
+  Gang gang(usable_cpus());
+  const Gang::Leader leader(gang);
+  for (int cores = 1; cores <= static_cast<int>(gang.cpus().size()); ++cores) {
+    if (cores > 1) gang.grant(cores - 1);
+    for (int round = 0; round < 200; ++round) {
+      std::atomic<int> ran{0};
+      CHECK(gang.launch(fail_on_task_three, &ran, 16) == -1);
+      CHECK(ran.load() >= 1);
+      Counts counts(5);
+      counts.expected_tasks = 5;
+      CHECK(gang.launch(count_task, &counts, 5) == 0);
+      check_each_once(counts);
+    }
+  }
+}
+
+struct Nested {
+  Gang* gang = nullptr;
+  std::atomic<int> inner{0};
+  std::atomic<int> moved{0};
+};
+
+int nested_task(int, ParallelEnv*, void* data) {
+  auto& nested = *static_cast<Nested*>(data);
+  struct Inner {
+    std::thread::id thread;
+    Nested* nested;
+  } inner{std::this_thread::get_id(), &nested};
+  const auto count = [](int, ParallelEnv* env, void* inner_data) {
+    auto& self = *static_cast<Inner*>(inner_data);
+    if (std::this_thread::get_id() != self.thread) ++self.nested->moved;
+    if (env->num_task == 3) ++self.nested->inner;
+    return 0;
+  };
+  return nested.gang->launch(count, &inner, 3);
+}
+
+void nested_launch_runs_inline() {
+  Gang gang(usable_cpus());
+  for (size_t core = 1; core < gang.cpus().size(); ++core) gang.grant(static_cast<int>(core));
+  const Gang::Leader leader(gang);
+  Nested nested;
+  nested.gang = &gang;
+  CHECK(gang.launch(nested_task, &nested, 10) == 0);
+  CHECK(nested.inner.load() == 30);
+  CHECK(nested.moved.load() == 0);
+}
+
+void several_gangs_share_the_cores() {
+  constexpr int kGangs = 4;
+  std::vector<std::thread> leaders;
+  for (int i = 0; i < kGangs; ++i) {
+    leaders.emplace_back([] {
+      Gang gang(usable_cpus());
+      for (size_t core = 1; core < gang.cpus().size(); ++core) gang.grant(static_cast<int>(core));
+      const Gang::Leader leader(gang);
+      for (int round = 0; round < 500; ++round) {
+        Counts counts(12);
+        counts.expected_tasks = 12;
+        CHECK(gang.launch(count_task, &counts, 12) == 0);
+        check_each_once(counts);
+      }
+    });
+  }
+  for (auto& leader : leaders) leader.join();
+}
+
+void chooses_tasks_without_a_longer_core() {
+  const Gang gang(usable_cpus());
+  CHECK(gang.choose_tasks(1, 100) == 1);
+  CHECK(gang.choose_tasks(2, 0) == 8);
+  CHECK(gang.choose_tasks(2, 32) == 8);
+  CHECK(gang.choose_tasks(2, 1) == 1);
+  for (int cores = 2; cores <= 8; ++cores) {
+    for (int extent = 1; extent <= 200; ++extent) {
+      const int tasks = gang.choose_tasks(cores, extent);
+      CHECK(tasks >= 1);
+      CHECK(tasks <= extent);
+      CHECK(tasks <= cores * GangOptions{}.grain);
+      // Never slower than one even share a core, which is what a launcher without choice makes.
+      const int chunk = (extent + tasks - 1) / tasks;
+      const int load = (tasks + cores - 1) / cores * chunk;
+      CHECK(load <= (extent + cores - 1) / cores);
+    }
+  }
+}
+
+void bad_arguments_are_refused() {
+  const std::vector<int> cpus = usable_cpus();
+  CHECK_THROWS(Gang({}), UsageError);
+  CHECK_THROWS(Gang({cpus[0], cpus[0]}), UsageError);
+  CHECK_THROWS(Gang({1'000'000}), UsageError);
+  CHECK_THROWS(Gang({-1}), UsageError);
+  GangOptions options;
+  options.grain = 0;
+  CHECK_THROWS(Gang({cpus[0]}, options), UsageError);
+  Gang gang({cpus[0]});
+  CHECK_THROWS(gang.grant(1), UsageError);
+  CHECK_THROWS(gang.revoke(-1), UsageError);
+  CHECK_THROWS(gang.set_cores({}), UsageError);
+  CHECK_THROWS(gang.set_cores(std::vector<int>{0, 0}), UsageError);
+  const Gang::Leader leader(gang);
+  std::thread([&] { CHECK_THROWS(Gang::Leader(gang), UsageError); }).join();
+}
+
+void affinity_comes_back_where_asked() {
+  cpu_set_t before;
+  sched_getaffinity(0, sizeof before, &before);
+  GangOptions options;
+  options.restore_affinity = true;
+  Gang gang({usable_cpus().back()}, options);
+  {
+    const Gang::Leader leader(gang);
+    CHECK(sched_getcpu() == gang.cpus()[0]);
+  }
+  cpu_set_t after;
+  sched_getaffinity(0, sizeof after, &after);
+  CHECK(CPU_EQUAL(&before, &after));
+}
+
+}  // namespace
+}  // namespace veltair::engine
+
+int main() {
+  using namespace veltair::engine;
+  affinity_comes_back_where_asked();  // first: the others pin this thread
+  // Each on a thread of its own, so that the next starts unpinned.
+  for (void (*test)() :
+       {runs_each_task_once, cores_join_and_leave_while_running, leader_leaves_a_revoked_core,
+        granted_core_joins_a_running_launch, failing_task_fails_the_launch_only,
+        nested_launch_runs_inline, several_gangs_share_the_cores,
+        chooses_tasks_without_a_longer_core, bad_arguments_are_refused}) {
+    std::thread(test).join();
+  }
+  return 0;
+}
