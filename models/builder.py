@@ -6,7 +6,7 @@ filter is drawn with mean zero and scaled for what it reads, which keeps activat
 one and keeps the part that all inputs share from adding up.
 
 Reference:
-    Brock et al., "Characterizing signal propagation to close the performance gap in unnormalized
+    "Characterizing signal propagation to close the performance gap in unnormalized
     ResNets" (2021), section 3: scaled weight standardisation and the gains below.
 """
 

@@ -1,7 +1,7 @@
 """GoogLeNet (Inception-v1) as the ONNX model zoo has it: with LRN, without batch normalisation.
 
 Reference:
-    Szegedy et al., "Going deeper with convolutions" (2015), table 1.
+    "Going deeper with convolutions" (2015), table 1.
 
 Differs:
     Without what inference drops: dropout and the two auxiliary classifiers.

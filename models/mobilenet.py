@@ -1,7 +1,7 @@
 """MobileNet-V2 at width 1.0.
 
 Reference:
-    Sandler et al., "MobileNetV2: inverted residuals and linear bottlenecks" (2018), table 2.
+    "MobileNetV2: inverted residuals and linear bottlenecks" (2018), table 2.
 """
 
 from __future__ import annotations

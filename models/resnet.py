@@ -1,7 +1,7 @@
 """ResNet-50, version 1.5: the stride of a bottleneck sits in its 3x3 convolution.
 
 Reference:
-    He et al., "Deep residual learning for image recognition" (2016), table 1, 50-layer column.
+    "Deep residual learning for image recognition" (2016), table 1, 50-layer column.
 
 Differs:
     The paper strides in the first 1x1 convolution; every current implementation in the 3x3.
