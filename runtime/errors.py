@@ -34,6 +34,10 @@ class ArtifactError(VeltairError):
     exit_code = 4
 
 
+class KernelError(VeltairError):
+    """A kernel that failed while it ran; the message is the kernel's own."""
+
+
 class UnavailableError(VeltairError):
     """The server can't take the query now: it is full, draining, or the deadline can't be met."""
 

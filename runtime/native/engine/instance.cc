@@ -9,9 +9,9 @@
 #include "native/engine/error.h"
 
 namespace veltair::engine {
-Instance::Instance(std::shared_ptr<const Model> model, Gang& gang)
+Instance::Instance(std::shared_ptr<const Model> model, std::shared_ptr<Gang> gang)
     : model_(std::move(model)),
-      gang_(gang),
+      gang_(std::move(gang)),
       arena_(static_cast<uint64_t>(model_->spec().arena_bytes)),
       input_patches_(model_->spec().input_bytes.size()),
       output_patches_(model_->spec().output_bytes.size()),
@@ -107,7 +107,7 @@ void Instance::check_run(LayerRange range, std::span<const uint16_t> variants,
 void Instance::run(LayerRange range, std::span<const uint16_t> variants,
                    std::span<int64_t> layer_ns) {
   check_run(range, variants, layer_ns);
-  const Gang::Leader leader(gang_);
+  const Gang::Leader leader(*gang_);
   KernelScope scope(model_->ffi());
   int64_t begin_ns = layer_ns.empty() ? 0 : now_ns();
   for (int layer = range.begin; layer < range.end; ++layer) {
@@ -119,6 +119,14 @@ void Instance::run(LayerRange range, std::span<const uint16_t> variants,
     const int64_t end_ns = now_ns();
     layer_ns[i] = end_ns - begin_ns;
     begin_ns = end_ns;
+  }
+}
+
+void Instance::time_runs(std::span<const uint16_t> variants, std::span<int64_t> run_ns) {
+  for (int64_t& ns : run_ns) {
+    const int64_t begin_ns = now_ns();
+    run(all(), variants);
+    ns = now_ns() - begin_ns;
   }
 }
 

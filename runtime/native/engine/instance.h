@@ -14,18 +14,18 @@ namespace veltair::engine {
 
 // Runs a model's layers on a gang.
 //
-// Ownership: shares the model, owns its arena; `gang` and the bound buffers are the caller's and
-// must outlive the runs. Thread-safety: none; one thread at a time. Nothing allocates after
+// Ownership: shares the model and the gang, owns its arena; bound buffers are the caller's and must
+// outlive the runs. Thread-safety: none; one thread at a time. Nothing allocates after
 // construction.
 class Instance {
  public:
   // Throws std::bad_alloc.
-  Instance(std::shared_ptr<const Model> model, Gang& gang);
+  Instance(std::shared_ptr<const Model> model, std::shared_ptr<Gang> gang);
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
 
   const Model& model() const { return *model_; }
-  Gang& gang() { return gang_; }
+  Gang& gang() { return *gang_; }
 
   // Says where input or output `index` lies for the runs that follow: dense, row-major, as long as
   // the model says, aligned to kStorageAlignment. Throws UsageError.
@@ -38,6 +38,9 @@ class Instance {
   // anything runs, KernelError with the layer's name where a kernel fails.
   void run(LayerRange range, std::span<const uint16_t> variants = {},
            std::span<int64_t> layer_ns = {});
+
+  // Runs the whole model once for each entry of `run_ns` and puts the run's duration there.
+  void time_runs(std::span<const uint16_t> variants, std::span<int64_t> run_ns);
 
   // The whole model.
   LayerRange all() const { return {0, model_->layers()}; }
@@ -55,7 +58,7 @@ class Instance {
   void run_layer(int layer, int variant);
 
   std::shared_ptr<const Model> model_;
-  Gang& gang_;
+  std::shared_ptr<Gang> gang_;
   Arena arena_;
   std::vector<DLTensor> tensors_;     // one for each argument of the model
   std::vector<TVMFFIAny> arguments_;  // arguments_[i] points to tensors_[i]
