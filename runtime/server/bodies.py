@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
-from veltair.runtime.server.refusals import bad_request, too_large
+from veltair.runtime.server.refusals import RAISE_LIMIT, SEND_BINARY, bad_request, too_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ class GatheredBody:
         """Keeps the next bytes."""
         size = len(self._data) + len(data)
         if size > self._limit_bytes:
-            raise too_large("the body", f"{size} or more", self._limit_bytes)
+            raise too_large("the JSON body", f"{size} or more", self._limit_bytes, SEND_BINARY)
         self._budget.take(len(data))
         self._data += data
 
@@ -138,6 +138,15 @@ class FramedBody:
         self._release_json()
         self._done()
 
+    def move(self, targets: list[memoryview]) -> None:
+        """Goes on in other memory; what has arrived was copied there.
+
+        Args:
+            targets: as from `plan`, all of them and from their beginnings.
+        """
+        new = [target for target in reversed(targets) if target]
+        self._targets = [new[i][-len(old) :] for i, old in enumerate(self._targets)]
+
     def abandon(self) -> None:
         """Gives everything back."""
         self._targets.clear()
@@ -222,6 +231,7 @@ class InflatedBody:
     def _take(self, piece: bytes) -> None:
         self._size_bytes += len(piece)
         if self._size_bytes > self._limit_bytes:
-            raise too_large("the inflated body", f"{self._size_bytes} or more", self._limit_bytes)
+            size = f"{self._size_bytes} or more"
+            raise too_large("the inflated body", size, self._limit_bytes, RAISE_LIMIT)
         if piece:
             self._inner.feed(piece)

@@ -25,6 +25,7 @@ from veltair.runtime.server.refusals import (
     BAD_REQUEST,
     HEAD_TOO_LARGE,
     INTERNAL_ERROR,
+    RAISE_LIMIT,
     REQUEST_TIMEOUT,
     UNAVAILABLE,
     Refusal,
@@ -111,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         self._parser = httptools.HttpRequestParser(self)
         self._exchanges: deque[Exchange] = deque()  # whose answers are owed, oldest first
         self._current: Exchange | None = None  # whose body is arriving
-        self._window: memoryview | None = None  # where the current body wants its next bytes
+        self._window: memoryview | None = None  # where the body wanted the read that is under way
         self._left_bytes = 0  # of the current body, if its length is known
         self._dropped_bytes = 0  # of the current body, after nobody took it any more
         self._head_bytes = 0  # of the head that is arriving; 0: none is
@@ -137,7 +138,11 @@ class Connection(asyncio.BufferedProtocol):
             )
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Returns the memory for the next read."""
+        """Returns the memory for the next read, asked for afresh each time: it may move."""
+        current = self._current
+        self._window = None
+        if self._left_bytes and current is not None and current.body is not None:
+            self._window = current.body.window()
         return self._shared.scratch if self._window is None else self._window
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -311,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
     def _check(self, request: Request) -> None:
         limit = self._shared.config.max_body_bytes
         if request.length is not None and request.length > limit:
-            raise too_large("the body", request.length, limit)
+            raise too_large("the body", request.length, limit, RAISE_LIMIT)
 
     def _feed(self, data: memoryview) -> None:
         try:
@@ -390,16 +395,11 @@ class Connection(asyncio.BufferedProtocol):
             self._update()
 
     def _update(self) -> None:
-        """Sets window, deadline and reading after something has changed."""
+        """Sets deadline and reading after something has changed."""
         if self._transport.is_closing():
             return
-        current = self._current
-        self._window = None
-        if current is None:
-            if self._head_bytes == 0 and not self._ending:
-                self._set_idle_deadline()
-        elif current.body is not None and self._left_bytes:
-            self._window = current.body.window()
+        if self._current is None and self._head_bytes == 0 and not self._ending:
+            self._set_idle_deadline()
         pause = (
             self._stuck
             or len(self._exchanges) >= MAX_PIPELINED

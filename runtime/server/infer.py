@@ -17,6 +17,7 @@ from veltair.runtime.server.protocol import binary_size, decode_request, timeout
 from veltair.runtime.server.refusals import (
     INTERNAL_ERROR,
     NOT_FOUND,
+    SEND_BINARY,
     UNAVAILABLE,
     UNSUPPORTED_CODING,
     Refusal,
@@ -49,9 +50,9 @@ class Endpoint:
     Attributes:
         info: the model as last seen.
         signature: its inputs and outputs.
-        filling: slots that wait for the network. Slow clients may hold a quarter of a model's
-            slots so; the bodies of the others wait in memory of their own, so that half-sent
-            requests never keep a whole one out.
+        filling: queries whose slots wait for the network, oldest first. Clients may hold a
+            quarter of a model's slots so; past that, the oldest goes on in memory of its own, so
+            that half-sent requests never keep a whole one out.
         invalid: requests refused because of what they say, by HTTP status.
     """
 
@@ -59,7 +60,7 @@ class Endpoint:
         """Takes the attributes above."""
         self.info = info
         self.signature = signature
-        self.filling = 0
+        self.filling: dict[Query, None] = {}
         self.invalid: Counter[int] = Counter()
         elements = sum(rule.elements for rule in signature.inputs.values())
         self.json_limit_bytes = JSON_BYTES_BESIDE + JSON_BYTES_PER_ELEMENT * elements
@@ -221,7 +222,7 @@ class Inference:
         if text is None:
             limit_bytes = min(limit_bytes, query.endpoint.json_limit_bytes)
             if length is not None and length > limit_bytes:
-                raise too_large("the JSON body", length, limit_bytes)
+                raise too_large("the JSON body", length, limit_bytes, SEND_BINARY)
             return GatheredBody(query.take_json, limit_bytes, self.budget)
         whole = "" if length is None else f" of a body of {length} bytes"
         if not text.isdigit() or not 0 < int(text) <= (limit_bytes if length is None else length):
@@ -230,7 +231,7 @@ class Inference:
                 "the length in bytes of the JSON that the body begins with; correct it, or leave "
                 "it out if the body is JSON only"
             )
-        return FramedBody(
+        query.body = FramedBody(
             plan=query.plan,
             done=query.submit,
             abandoned=query.abandon,
@@ -238,6 +239,7 @@ class Inference:
             length=length,
             budget=self.budget,
         )
+        return query.body
 
     def _take_completions(self) -> None:
         try:
@@ -255,7 +257,13 @@ class Inference:
 
 
 class Query:
-    """One request's way through the server."""
+    """One request's way through the server.
+
+    Attributes:
+        endpoint: the model that it asks.
+        exchange: where its answer goes.
+        body: what fills its slot from the network; None if the request is JSON only.
+    """
 
     def __init__(self, inference: Inference, endpoint: Endpoint, exchange: Exchange) -> None:
         """Takes where it came from and where it goes."""
@@ -263,8 +271,8 @@ class Query:
         self.exchange = exchange
         self._inference = inference
         self._slot: Slot | None = None
-        self._is_filling = False  # the slot counts in `endpoint.filling`
         self._spilled: dict[str, bytearray] = {}  # tensors that wait outside of a slot
+        self.body: FramedBody | None = None
         self._request: InferRequest | None = None
         self._wanted: list[tuple[TensorRule, bool]] = []
 
@@ -276,15 +284,13 @@ class Query:
         """
         request = self._check(decode_request(text))
         sizes = {t.name: size for t in request.inputs if (size := binary_size(t)) is not None}
-        if self.endpoint.filling < self.endpoint.filling_limit:
-            self._slot = self._inference.allocate(self.endpoint)
-            self._is_filling = True
-            self.endpoint.filling += 1
-            inputs = self._slot.inputs
-            return [_bytes_of(inputs[name]) for name in sizes]
-        self._inference.budget.take(sum(sizes.values()))
-        self._spilled = {name: bytearray(size) for name, size in sizes.items()}
-        return [memoryview(data) for data in self._spilled.values()]
+        filling = self.endpoint.filling
+        if len(filling) >= self.endpoint.filling_limit:
+            next(iter(filling))._spill()
+        self._slot = self._inference.allocate(self.endpoint)
+        filling[self] = None
+        inputs = self._slot.inputs
+        return [_bytes_of(inputs[name]) for name in sizes]
 
     def take_json(self, text: bytearray) -> None:
         """Reads a request that is JSON only, and submits it.
@@ -325,9 +331,7 @@ class Query:
         if self._spilled:
             self._inference.budget.give(sum(map(len, self._spilled.values())))
             self._spilled = {}
-        if self._is_filling:
-            self._is_filling = False
-            self.endpoint.filling -= 1
+        self.endpoint.filling.pop(self, None)
         if self._slot is not None:
             self._slot.release()
             self._slot = None
@@ -355,6 +359,20 @@ class Query:
         self._request = request
         timeout_ns(request)
         return request
+
+    def _spill(self) -> None:
+        """Gives the slot back before it is full; what has come and will come waits elsewhere."""
+        slot, body, request = self._slot, self.body, self._request
+        assert slot is not None
+        assert body is not None
+        assert request is not None
+        arrays = {t.name: slot.inputs[t.name] for t in request.inputs if not t.has_data}
+        self._inference.budget.take(sum(array.nbytes for array in arrays.values()))
+        self._spilled = {name: bytearray(_bytes_of(array)) for name, array in arrays.items()}
+        body.move([memoryview(data) for data in self._spilled.values()])
+        del self.endpoint.filling[self]
+        self._slot = None
+        slot.release()
 
     def _fill(self) -> Slot:
         """Returns the slot with all inputs in it."""

@@ -254,15 +254,25 @@ class TensorRule:
         try:
             values = self._decode(text)
             array = np.asarray(values, dtype=self._dtype)
-        except (msgspec.DecodeError, ValueError, OverflowError) as error:
+        except (msgspec.DecodeError, OverflowError) as error:
             raise bad_request(
                 f"{where}: `data` is not {self.elements} numbers of {self.datatype}: {error}; "
                 "correct it, or send it as binary data"
+            ) from error
+        except ValueError as error:  # NumPy's, about lists of different lengths
+            raise bad_request(
+                f"{where}: `data` has lists of different lengths; {self.text} takes "
+                f"{self.elements} numbers, flat or nested as its shape; correct the nesting"
             ) from error
         if array.size != self.elements:
             raise bad_request(
                 f"{where}: `data` has {array.size} numbers; {self.text} takes {self.elements}; "
                 "correct the count"
+            )
+        if array.ndim > 1 and array.shape != target.shape:
+            raise bad_request(
+                f"{where}: `data` is nested as {list(array.shape)}; {self.text} takes its numbers "
+                f"flat or nested as {self.shape}; correct the nesting"
             )
         target[...] = array.reshape(target.shape)
 

@@ -15,6 +15,10 @@ INTERNAL_ERROR = 500
 UNAVAILABLE = 503
 
 
+RAISE_LIMIT = "send less at once, or raise max_body_bytes under [server]"
+SEND_BINARY = "leave white space out, or send the tensors as binary data"
+
+
 class Refusal(Exception):
     """A request that gets an error answer.
 
@@ -38,12 +42,11 @@ def bad_request(message: str) -> Refusal:
     return Refusal(BAD_REQUEST, message)
 
 
-def too_large(what: str, size_bytes: int | str, limit_bytes: int) -> Refusal:
+def too_large(what: str, size_bytes: int | str, limit_bytes: int, remedy: str) -> Refusal:
     """Returns the refusal of a body over the limit; the rest of it is not read."""
     return Refusal(
         TOO_LARGE,
-        f"{what} has {size_bytes} bytes; this server takes at most {limit_bytes}; send less, send "
-        "tensors as binary data instead of JSON, or raise max_body_bytes under [server]",
+        f"{what} has {size_bytes} bytes, at most {limit_bytes} are taken; {remedy}",
         close=True,
     )
 

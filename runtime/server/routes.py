@@ -51,7 +51,9 @@ class SmallBody:
         """Keeps the next bytes."""
         self._data += data
         if len(self._data) > SMALL_BODY_BYTES:
-            raise too_large("the body", f"{len(self._data)} or more", SMALL_BODY_BYTES)
+            raise too_large(
+                "the body", f"{len(self._data)} or more", SMALL_BODY_BYTES, "send an empty one"
+            )
 
     def window(self) -> memoryview | None:
         """Offers nothing: the body is small."""
