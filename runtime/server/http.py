@@ -116,7 +116,8 @@ class Connection(asyncio.BufferedProtocol):
         self._left_bytes = 0  # of the current body, if its length is known
         self._dropped_bytes = 0  # of the current body, after nobody took it any more
         self._head_bytes = 0  # of the head that is arriving; 0: none is
-        self._ending = False  # no further request is taken
+        self._ending = False  # no further request is taken: what arrives is dropped
+        self._linger = False  # the client may still be sending when the last answer is sent
         self._stuck = False  # the client doesn't read its answers
         self._paused = False
         self._url = b""
@@ -135,6 +136,7 @@ class Connection(asyncio.BufferedProtocol):
                 UNAVAILABLE,
                 f"{len(shared.sweeper)} connections are open, at most {shared.limit} may be; "
                 "close some, or raise max_connections under [server]",
+                linger=False,
             )
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -149,7 +151,9 @@ class Connection(asyncio.BufferedProtocol):
         """Takes what was read into the buffer."""
         if self._window is not None:
             self._advance(nbytes)
-        elif self._current is not None or not self._ending:
+        elif self._ending:
+            self._dropped_bytes += nbytes
+        else:
             self._feed(self._shared.scratch[:nbytes])
         self._update()
 
@@ -199,10 +203,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
         elif self._current is not None:
             late = f"the body did not arrive within body_timeout_ms = {config.body_timeout_ms}"
-            self._give_up(REQUEST_TIMEOUT, f"{late}; send it faster")
+            self._give_up(REQUEST_TIMEOUT, f"{late}; send it faster", linger=False)
         elif self._head_bytes:
             late = f"the head did not arrive within header_timeout_ms = {config.header_timeout_ms}"
-            self._give_up(REQUEST_TIMEOUT, f"{late}; send it faster")
+            self._give_up(REQUEST_TIMEOUT, f"{late}; send it faster", linger=False)
         else:
             self._transport.close()
 
@@ -213,6 +217,7 @@ class Connection(asyncio.BufferedProtocol):
                 UNAVAILABLE,
                 "the server is stopping (draining) and this request has not arrived whole; "
                 "send it to another server",
+                linger=False,
             )
         elif self._exchanges:
             self._exchanges[-1].close = True
@@ -231,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
             exchange = self._exchanges.popleft()
             self._transport.write(answer)
             if exchange.close:
-                self._end()
+                self._end(linger=self._linger or self._current is not None)
                 return
         self._update()
 
@@ -303,8 +308,6 @@ class Connection(asyncio.BufferedProtocol):
         if exchange.body is not None:
             with self._answering(exchange):
                 exchange.body.finish()
-        if self._ending:  # the last answer was sent before its request's body had ended
-            self._transport.close()
 
     # Inside.
 
@@ -364,8 +367,9 @@ class Connection(asyncio.BufferedProtocol):
                 Refusal(INTERNAL_ERROR, "the server failed; its log says how", close=True)
             )
 
-    def _give_up(self, status: int, message: str) -> None:
+    def _give_up(self, status: int, message: str, *, linger: bool = True) -> None:
         """Answers what has not arrived whole, and takes nothing more."""
+        self._linger = linger
         exchange = self._current
         self._current = None
         self._head_bytes = 0
@@ -382,17 +386,27 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.close()
 
-    def _end(self) -> None:
-        """Ends the connection after its last answer; one that still sends may read it."""
+    def _end(self, *, linger: bool) -> None:
+        """Ends the connection after its last answer.
+
+        Closing a socket with unread bytes in it resets the connection, and the client may lose the
+        answer. So a client that is perhaps still sending hears the end of ours, and what it sends
+        is dropped until it ends its side, or for a while.
+        """
         self._ending = True
         for exchange in self._exchanges:
             exchange.lost = True
         self._exchanges.clear()
-        if self._current is None:
-            self._transport.close()
-        else:
+        if self._current is not None:
+            _drop_body(self._current)
+            self._current = None
+        if linger:
             self.deadline_ns = time.monotonic_ns() + LINGER_NS
+            self._dropped_bytes = 0
+            self._transport.write_eof()
             self._update()
+        else:
+            self._transport.close()
 
     def _update(self) -> None:
         """Sets deadline and reading after something has changed."""
