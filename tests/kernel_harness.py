@@ -1,0 +1,111 @@
+"""Runs kernels on strided views, as the engine would, and packs and unpacks their tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tvm_ffi
+from tvm.tirx import PrimFunc
+
+from veltair.compiler import codegen
+from veltair.compiler.kernels.loops import compact_strides
+from veltair.compiler.kernels.spec import LANES, View
+
+SENTINEL = np.float32(-12345.5)
+
+
+def _cpu_flags() -> set[str]:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("flags"):
+            return set(line.split(":")[1].split())
+    return set()
+
+
+def supported(isa: str) -> bool:
+    needed = {"x86-64-v3": {"avx2", "fma"}, "x86-64-v4": {"avx512f", "avx512vl", "avx512dq"}}
+    return needed[isa] <= _cpu_flags()
+
+
+class Bench:
+    """Tensors behind views of an ISA's layout, and calls of kernels on them."""
+
+    def __init__(self, isa: str) -> None:
+        self.isa, self.lanes = isa, LANES[isa]
+
+    def storage(self, view: View, fill: np.float32 = SENTINEL) -> tuple[np.ndarray, np.ndarray]:
+        """A whole buffer, and the view's window into it, aligned as the planner aligns."""
+        span = 1 + sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True))
+        raw = np.empty(span * 4 + 64, np.uint8)
+        start = -raw.ctypes.data % 64
+        whole = raw[start : start + span * 4].view(np.float32)
+        whole[:] = fill
+        strides = [4 * s for s in view.strides]
+        return whole, np.lib.stride_tricks.as_strided(whole, view.shape, strides)
+
+    def put(self, view: View, values: np.ndarray) -> np.ndarray:
+        _, window = self.storage(view)
+        window[...] = values
+        return window
+
+    def pack(self, x: np.ndarray, pad: float = 0.0) -> np.ndarray:
+        """NCHW to packed; channels past C become `pad`."""
+        n, c, h, w = x.shape
+        blocks = math.ceil(c / self.lanes)
+        x = np.pad(x, ((0, 0), (0, blocks * self.lanes - c), (0, 0), (0, 0)), constant_values=pad)
+        return x.reshape(n, blocks, self.lanes, h, w).transpose(0, 1, 3, 4, 2)
+
+    def unpack(self, x: np.ndarray, channels: int) -> np.ndarray:
+        n, blocks, h, w, lanes = x.shape
+        return x.transpose(0, 1, 4, 2, 3).reshape(n, blocks * lanes, h, w)[:, :channels]
+
+    def call(self, func: PrimFunc, arguments: Sequence[np.ndarray], isa: str | None = None) -> None:
+        module = codegen.lower("kernel", func, isa or self.isa)
+        module["kernel"](*[tvm_ffi.from_dlpack(a) for a in arguments])
+
+    def run(self, func: PrimFunc, inputs: Sequence[np.ndarray], output: View) -> np.ndarray:
+        """Calls a kernel; checks that it wrote nothing but its view."""
+        inputs = [a if a.ctypes.data % 64 == 0 else self.put(dense(*a.shape), a) for a in inputs]
+        whole, window = self.storage(output)
+        self.call(func, [*inputs, window])
+        result = window.copy()
+        window[...] = SENTINEL
+        assert (whole == SENTINEL).all(), "the kernel wrote outside its output view"
+        assert not (result == SENTINEL).any(), "the kernel left part of its output unwritten"
+        return result
+
+
+def dense(*shape: int) -> View:
+    return View(shape=shape, strides=compact_strides(shape))
+
+
+def halo(shape: Sequence[int], rows: int, columns: int, batch_gap: int = 0) -> View:
+    """A packed or plain view inside a tensor with `rows` and `columns` more, and gaps of whole
+    vectors between samples."""
+    outer = list(shape)
+    outer[2] += rows
+    outer[3] += columns
+    strides = list(compact_strides(outer))
+    strides[0] += batch_gap
+    return View(shape=tuple(shape), strides=tuple(strides))
+
+
+def conv_reference(
+    x: np.ndarray,
+    w: np.ndarray,
+    strides: tuple[int, int],
+    dilations: tuple[int, int],
+    groups: int,
+) -> np.ndarray:
+    """Convolution without padding, in float64."""
+    oc, icg, kh, kw = w.shape
+    span = ((kh - 1) * dilations[0] + 1, (kw - 1) * dilations[1] + 1)
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), span, axis=(2, 3))
+    windows = windows[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
+    n, _, oh, ow = windows.shape[:4]
+    windows = windows.reshape(n, groups, icg, oh, ow, kh, kw)
+    kernels = w.astype(np.float64).reshape(groups, oc // groups, icg, kh, kw)
+    out = np.einsum("ngcijyx,gocyx->ngoij", windows, kernels, optimize=True)
+    return out.reshape(n, oc, oh, ow)
