@@ -225,6 +225,7 @@ void nested_launch_runs_inline() {
 void several_gangs_share_the_cores() {
   constexpr int kGangs = 4;
   std::vector<std::thread> leaders;
+  leaders.reserve(kGangs);
   for (int i = 0; i < kGangs; ++i) {
     leaders.emplace_back([] {
       Gang gang(usable_cpus());

@@ -85,7 +85,7 @@ void check_sizes(const ModelSpec& spec) {
   if (negative) refuse("sizes", "a negative size");
 }
 
-const ModelSpec& checked(const ModelSpec& spec) {
+ModelSpec checked(ModelSpec spec) {
   check_sizes(spec);
   for (const LayerSpec& layer : spec.layers) {
     if (layer.variants.empty()) refuse("layer " + layer.name, "no variants");
@@ -106,8 +106,8 @@ const ModelSpec& checked(const ModelSpec& spec) {
 }  // namespace
 
 Model::Model(std::shared_ptr<const FfiRuntime> ffi, ModelSpec spec)
-    : spec_(std::move(spec)),
-      library_(std::move(ffi), checked(spec_).kernels_path),
+    : spec_(checked(std::move(spec))),
+      library_(std::move(ffi), spec_.kernels_path),
       weights_(spec_.weights_path, static_cast<uint64_t>(spec_.weights_bytes)) {
   for (const LayerSpec& layer : spec_.layers) add_layer(layer);
 }

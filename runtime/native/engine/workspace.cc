@@ -20,7 +20,8 @@ WorkspacePool& WorkspacePool::of_this_thread() {
 }
 
 void* WorkspacePool::allocate(uint64_t bytes) {
-  const int bits = std::max<int>(std::bit_width(std::max<uint64_t>(bytes, 1) - 1), kSmallestClass);
+  const auto width = static_cast<int>(std::bit_width(std::max<uint64_t>(bytes, 1) - 1));
+  const int bits = std::max(width, kSmallestClass);
   const int size_class = bits - kSmallestClass;
   if (size_class >= kClasses) return nullptr;
   Header*& idle = idle_[size_class];
