@@ -29,8 +29,8 @@ help: ## List the targets
 
 setup: $(VENV)/.native $(VENV)/.dev ## Make .venv: pinned packages, development tools, native library
 
-demo: $(VENV)/.native ## Compile, serve, query and load a network: [MODEL=path.onnx]
-	@$(BIN)/python -m veltair.eval.demo --model "$(MODEL)"
+demo: $(VENV)/.native ## Compile, serve, query and load a network: [MODEL=path.onnx] [SHAPE=x=1,8]
+	@$(BIN)/python -m veltair.eval.demo --model "$(MODEL)" $(SHAPE:%=--shape %)
 
 test: native-test $(VENV)/.native $(VENV)/.dev ## Run every test
 	@$(BIN)/python -m pytest
@@ -100,7 +100,7 @@ native-plain native-asan native-tsan: $(VENV)/.packages
 	@$(BIN)/cmake --build build/$@ --parallel $(JOBS) >build/$@.log || { cat build/$@.log; exit 1; }
 	@echo "make: $@"
 	@$(FIXED_PLACES) $(BIN)/ctest --test-dir build/$@ --output-on-failure --parallel $(JOBS) \
-	  --no-tests=ignore | grep -v '^Internal ctest'
+	  --no-tests=error | grep -v '^Internal ctest'
 
 # --- lint -----------------------------------------------------------------------------------------
 
