@@ -210,7 +210,7 @@ void bind_engine(nb::module_& m) {
 
   nb::class_<engine::Instance>(m, "Instance", "A model's activations and prepared calls.")
       .def(nb::new_([](std::shared_ptr<engine::Model> model, std::shared_ptr<engine::Gang> gang) {
-             return std::make_unique<engine::Instance>(std::move(model), std::move(gang));
+             return std::make_shared<engine::Instance>(std::move(model), std::move(gang));
            }),
            "model"_a, "gang"_a)
       .def("run", &run, "inputs"_a, "outputs"_a, "cores"_a, "layers"_a, "variants"_a)

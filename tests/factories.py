@@ -1,0 +1,207 @@
+"""Builders of the objects that tests need. Each makes the real thing, small."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veltair.runtime.manifest import (
+    KERNELS_FILE,
+    MANIFEST_FILE,
+    SCHEMA,
+    WEIGHTS_FILE,
+    Argument,
+    FileDigest,
+    Layer,
+    Manifest,
+    Profile,
+    TensorSpec,
+    Variant,
+)
+
+TINY_ROWS, TINY_INNER, TINY_COLUMNS = 8, 64, 512
+
+
+@functools.cache
+def tiny_kernels() -> bytes:
+    """A kernels.so that TVM compiled for any x86-64-v3: the kernels of `write_tiny_artifact`."""
+    import tvm
+
+    # The target is named in full: what the machine at hand has must not change the test.
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
+    functions = {
+        "matmul_rows": _tiny_matmul(parallel="rows"),
+        "matmul_columns": _tiny_matmul(parallel="columns"),
+        "relu_halve": _tiny_relu_halve(),
+    }
+    module = tvm.IRModule(
+        {name: f.with_attr("global_symbol", name) for name, f in functions.items()}
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / KERNELS_FILE
+        tvm.compile(module, target=target).export_library(str(path))
+        return path.read_bytes()
+
+
+def _tiny_matmul(parallel: str) -> Any:  # noqa: ANN401 # tvm has no types
+    """data (rows, inner) @ weight (inner, columns), parallel over rows or columns."""
+    import tvm
+    from tvm import te
+
+    data = te.placeholder((TINY_ROWS, TINY_INNER), name="data")
+    weight = te.placeholder((TINY_INNER, TINY_COLUMNS), name="weight")
+    k = te.reduce_axis((0, TINY_INNER), "k")
+    product = te.compute(
+        (TINY_ROWS, TINY_COLUMNS),
+        lambda i, j: te.sum(data[i, k] * weight[k, j], axis=k),
+        name="product",
+    )
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([data, weight, product]))
+    block = schedule.get_sblock("product")
+    i, j, _ = schedule.get_loops(block)
+    if parallel == "columns":
+        schedule.reorder(j, i)
+    schedule.parallel(schedule.get_loops(block)[0])
+    return schedule.mod["main"]
+
+
+def _tiny_relu_halve() -> Any:  # noqa: ANN401 # tvm has no types
+    """max(product, 0) / 2, through a workspace that each parallel task asks the engine for."""
+    import tvm
+    from tvm import te
+
+    shape = (TINY_ROWS, TINY_COLUMNS)
+    product = te.placeholder(shape, name="product")
+    relu = te.compute(shape, lambda i, j: te.max(product[i, j], 0.0), name="relu")
+    half = te.compute(shape, lambda i, j: relu[i, j] * 0.5, name="half")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([product, half]))
+    row, _ = schedule.get_loops(schedule.get_sblock("half"))
+    schedule.compute_at(schedule.get_sblock("relu"), row)
+    schedule.parallel(row)
+    return schedule.mod["main"]
+
+
+def tiny_weights(seed: int = 0) -> NDArray[np.float32]:
+    """The tiny model's weight, float32[TINY_INNER, TINY_COLUMNS]."""
+    shape = (TINY_INNER, TINY_COLUMNS)
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+def tiny_reference(data: NDArray[np.float32], seed: int = 0) -> NDArray[np.float32]:
+    """What the tiny model computes: half of the positive part of `data @ weight`."""
+    return np.asarray(np.maximum(data @ tiny_weights(seed), 0) * np.float32(0.5))
+
+
+def tiny_input(seed: int = 1) -> NDArray[np.float32]:
+    """An input of the tiny model, float32[TINY_ROWS, TINY_INNER]."""
+    shape = (TINY_ROWS, TINY_INNER)
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+def dense(storage: str, dtype: str, shape: tuple[int, ...], **place: int) -> Argument:
+    """A row-major kernel argument at `index` and `offset_bytes` of `storage`, 0 if not given."""
+    strides = tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
+    where = {"index": 0, "offset_bytes": 0, **place}
+    return Argument(storage=storage, dtype=dtype, shape=shape, strides=strides, **where)
+
+
+def tiny_layers() -> tuple[Layer, ...]:
+    """The tiny model's layers: a product with two variants, then an element-wise one."""
+    data = dense("input", "float32", (TINY_ROWS, TINY_INNER))
+    weight = dense("weights", "float32", (TINY_INNER, TINY_COLUMNS))
+    product = dense("arena", "float32", (TINY_ROWS, TINY_COLUMNS), offset_bytes=64)
+    scores = dense("output", "float32", (TINY_ROWS, TINY_COLUMNS))
+    variants = [
+        ("matmul_rows", "matmul", TINY_ROWS, (data, weight, product)),
+        ("matmul_columns", "matmul", TINY_COLUMNS, (data, weight, product)),
+        ("relu_halve", "default", TINY_ROWS, (product, scores)),
+    ]
+    rows, columns, relu = (
+        Variant(
+            id=symbol,
+            symbol=symbol,
+            algorithm=algorithm,
+            parallel_extent=extent,
+            tile_bytes=4096,
+            arguments=arguments,
+        )
+        for symbol, algorithm, extent, arguments in variants
+    )
+    shape = (TINY_ROWS, TINY_COLUMNS)
+    return (
+        Layer(
+            name="product",
+            op="matmul",
+            nodes=("product",),
+            input_shapes=((TINY_ROWS, TINY_INNER),),
+            output_shapes=(shape,),
+            flops=2 * TINY_ROWS * TINY_INNER * TINY_COLUMNS,
+            variants=(rows, columns),
+        ),
+        Layer(
+            name="scores",
+            op="relu+mul",
+            nodes=("relu", "half"),
+            input_shapes=(shape,),
+            output_shapes=(shape,),
+            flops=2 * TINY_ROWS * TINY_COLUMNS,
+            variants=(relu,),
+        ),
+    )
+
+
+def write_tiny_artifact(
+    folder: Path,
+    *,
+    name: str = "tiny",
+    seed: int = 0,
+    **changes: Any,  # noqa: ANN401 # any field of the manifest
+) -> Manifest:
+    """Writes a complete artifact into `folder`: `tiny_reference` as two layers.
+
+    Args:
+        folder: the version's folder; made, with its parents. Its name is the version.
+        name: the model's.
+        seed: of the weights.
+        changes: fields of the manifest to replace.
+    """
+    folder.mkdir(parents=True)
+    files = {KERNELS_FILE: tiny_kernels(), WEIGHTS_FILE: tiny_weights(seed).tobytes()}
+    for file_name, data in files.items():
+        (folder / file_name).write_bytes(data)
+    fields: dict[str, Any] = {
+        "schema": SCHEMA,
+        "name": name,
+        "version": int(folder.name) if folder.name.isdigit() else 1,
+        "producer": "tests",
+        "isa": "x86-64-v3",
+        "qos_ns": 20_000_000,
+        "inputs": (TensorSpec(name="data", dtype="float32", shape=(TINY_ROWS, TINY_INNER)),),
+        "outputs": (TensorSpec(name="scores", dtype="float32", shape=(TINY_ROWS, TINY_COLUMNS)),),
+        "arena_bytes": 64 + 4 * TINY_ROWS * TINY_COLUMNS,
+        "layers": tiny_layers(),
+        "profile": Profile(
+            machine={"cpu": "test"},
+            cores=(1, 2),
+            levels=(0.0,),
+            layer_ns=(
+                (((50_000,), (30_000,)), ((60_000,), (35_000,))),
+                (((9_000,), (7_000,)),),
+            ),
+            model_ns=((60_000,), (40_000,)),
+        ),
+        "files": {
+            file_name: FileDigest(size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+            for file_name, data in files.items()
+        },
+        **changes,
+    }
+    manifest = Manifest(**fields)
+    (folder / MANIFEST_FILE).write_bytes(manifest.to_json())
+    return manifest

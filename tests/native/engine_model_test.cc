@@ -1,0 +1,288 @@
+// A model runs its kernels over its storages, refuses what it must, and allocates nothing per run.
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "native/engine/error.h"
+#include "native/engine/instance.h"
+#include "native/engine/model.h"
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}
+
+// Counts what the engine allocates. Sanitizers bring their own operators and keep them.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+void* operator new(size_t bytes) {
+  ++allocations;
+  void* memory = std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#endif
+
+namespace veltair::engine {
+namespace {
+
+constexpr int64_t kLength = 1000;
+constexpr int64_t kBytes = kLength * 4;
+constexpr int64_t kArenaOffset = 128;
+constexpr DLDataType kFloat{kDLFloat, 32, 1};
+
+std::vector<int> usable_cpus() {
+  cpu_set_t set;
+  sched_getaffinity(0, sizeof set, &set);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+// A weights file: the vector 0, 1, 2, ... Removed in the end.
+class WeightsFile {
+ public:
+  WeightsFile() {
+    const int file = mkstemp(path_);
+    CHECK(file >= 0);
+    std::vector<float> values(kLength);
+    for (int64_t i = 0; i < kLength; ++i) values[static_cast<size_t>(i)] = static_cast<float>(i);
+    CHECK(write(file, values.data(), kBytes) == kBytes);
+    close(file);
+  }
+  ~WeightsFile() { unlink(path_); }
+  WeightsFile(const WeightsFile&) = delete;
+  WeightsFile& operator=(const WeightsFile&) = delete;
+  std::string path() const { return path_; }
+
+ private:
+  char path_[32] = "/tmp/veltair_weights_XXXXXX";
+};
+
+ArgumentSpec argument(Storage storage, int64_t offset_bytes = 0) {
+  return {storage, 0, offset_bytes, kFloat, {kLength}, {1}};
+}
+
+LayerSpec add_layer(const std::string& name, ArgumentSpec in, ArgumentSpec out) {
+  std::vector<ArgumentSpec> arguments = {std::move(in), argument(Storage::kWeights),
+                                         std::move(out)};
+  return {name, {{"add", kLength, arguments}, {"fail_silently", 0, {}}}};
+}
+
+// output = ((input + w) + w) + w, through two places of the arena.
+ModelSpec add_model(const WeightsFile& weights) {
+  ModelSpec spec;
+  spec.kernels_path = FAKE_KERNELS;
+  spec.weights_path = weights.path();
+  spec.weights_bytes = kBytes;
+  spec.arena_bytes = kArenaOffset + 2 * 4096;
+  spec.input_bytes = {kBytes};
+  spec.output_bytes = {kBytes};
+  const ArgumentSpec first = argument(Storage::kArena, kArenaOffset);
+  const ArgumentSpec second = argument(Storage::kArena, kArenaOffset + 4096);
+  spec.layers = {add_layer("one", argument(Storage::kInput), first),
+                 add_layer("two", first, second),
+                 add_layer("three", second, argument(Storage::kOutput))};
+  return spec;
+}
+
+std::shared_ptr<const FfiRuntime> ffi() { return std::make_shared<FfiRuntime>(FFI_LIBRARY); }
+
+std::shared_ptr<Gang> all_cores() {
+  auto gang = std::make_shared<Gang>(usable_cpus());
+  for (size_t core = 1; core < gang->cpus().size(); ++core) gang->grant(static_cast<int>(core));
+  return gang;
+}
+
+struct Vectors {
+  alignas(kStorageAlignment) float in[kLength];
+  alignas(kStorageAlignment) float out[kLength];
+  Vectors() {
+    for (int64_t i = 0; i < kLength; ++i) in[i] = 0.5F;
+    std::memset(out, 0, sizeof out);
+  }
+  bool right() const {
+    for (int64_t i = 0; i < kLength; ++i) {
+      if (out[i] != 0.5F + 3.0F * static_cast<float>(i)) return false;
+    }
+    return true;
+  }
+};
+
+void runs_whole_and_in_blocks() {
+  const WeightsFile weights;
+  Instance instance(std::make_shared<Model>(ffi(), add_model(weights)), all_cores());
+  Vectors whole;
+  instance.bind_input(0, whole.in);
+  instance.bind_output(0, whole.out);
+  std::vector<int64_t> layer_ns(3, -1);
+  instance.run(instance.all(), {}, layer_ns);
+  CHECK(whole.right());
+  for (const int64_t ns : layer_ns) CHECK(ns > 0);
+
+  Vectors blocks;
+  instance.bind_input(0, blocks.in);
+  instance.bind_output(0, blocks.out);
+  instance.run({0, 1});
+  instance.run({1, 1});
+  instance.gang().set_cores(std::vector<int>{static_cast<int>(instance.gang().cpus().size()) - 1});
+  instance.run({1, 3}, std::vector<uint16_t>{0, 0});
+  CHECK(blocks.right());
+}
+
+void instances_share_a_model() {
+  const WeightsFile weights;
+  const auto model = std::make_shared<Model>(ffi(), add_model(weights));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&model] {
+      Instance instance(model, all_cores());
+      for (int round = 0; round < 200; ++round) {
+        Vectors vectors;
+        instance.bind_input(0, vectors.in);
+        instance.bind_output(0, vectors.out);
+        instance.run(instance.all());
+        CHECK(vectors.right());
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+void runs_allocate_nothing() {
+  const WeightsFile weights;
+  Instance instance(std::make_shared<Model>(ffi(), add_model(weights)), all_cores());
+  Vectors vectors;
+  std::vector<int64_t> layer_ns(3);
+  const std::vector<uint16_t> variants(3, 0);
+  const auto run_often = [&] {
+    for (int round = 0; round < 200; ++round) {
+      instance.bind_input(0, vectors.in);
+      instance.bind_output(0, vectors.out);
+      instance.run(instance.all(), variants, layer_ns);
+    }
+  };
+  run_often();  // the workspaces are made
+  const int64_t before = allocations.load();
+  run_often();
+  CHECK(allocations.load() == before);
+}
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const KernelError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void kernel_errors_keep_their_message() {
+  const WeightsFile weights;
+  ModelSpec spec = add_model(weights);
+  spec.layers[1].variants.push_back({"fail", 0, {}});
+  Instance instance(std::make_shared<Model>(ffi(), spec), all_cores());
+  Vectors vectors;
+  instance.bind_input(0, vectors.in);
+  instance.bind_output(0, vectors.out);
+  for (int round = 0; round < 50; ++round) {
+    const std::string text =
+        message_of([&] { instance.run(instance.all(), std::vector<uint16_t>{0, 2, 0}); });
+    CHECK(text == "layer two, kernel fail: ValueError: task 1 does not want to");
+  }
+  const std::string silent =
+      message_of([&] { instance.run(instance.all(), std::vector<uint16_t>{0, 1, 0}); });
+  CHECK(silent.starts_with("layer two, kernel fail_silently: failed without a message"));
+  instance.run(instance.all());  // and it still works
+  CHECK(vectors.right());
+}
+
+void forged_descriptions_are_refused() {
+  const WeightsFile weights;
+  const auto refused = [&](const std::function<void(ModelSpec&)>& forge) {
+    ModelSpec spec = add_model(weights);
+    forge(spec);
+    CHECK_THROWS(Model(ffi(), spec), ArtifactError);
+  };
+  const auto first = [](ModelSpec& spec) -> ArgumentSpec& {
+    return spec.layers[0].variants[0].arguments[0];
+  };
+  refused([&](ModelSpec& spec) { first(spec).shape = {kLength + 1}; });
+  refused([&](ModelSpec& spec) { first(spec).strides = {2}; });
+  refused([&](ModelSpec& spec) { first(spec).strides = {-1}; });
+  refused([&](ModelSpec& spec) { first(spec).strides = {}; });
+  refused([&](ModelSpec& spec) { first(spec).shape = {-1}; });
+  refused([&](ModelSpec& spec) { first(spec).shape = {INT64_MAX}; });
+  refused([&](ModelSpec& spec) {
+    first(spec).shape = {INT64_MAX / 4, INT64_MAX / 4};
+    first(spec).strides = {INT64_MAX / 2, INT64_MAX / 2};
+  });
+  refused([&](ModelSpec& spec) { first(spec).offset_bytes = 4; });
+  refused([&](ModelSpec& spec) { first(spec).offset_bytes = -4; });
+  refused([&](ModelSpec& spec) { first(spec).offset_bytes = INT64_MAX - 3; });
+  refused([&](ModelSpec& spec) { first(spec).index = 1; });
+  refused([&](ModelSpec& spec) { first(spec).index = -1; });
+  refused([&](ModelSpec& spec) { first(spec).dtype.lanes = 0; });
+  refused([&](ModelSpec& spec) { first(spec).dtype.bits = 64; });
+  refused([&](ModelSpec& spec) { first(spec).storage = static_cast<Storage>(9); });
+  refused([&](ModelSpec& spec) { spec.arena_bytes = 4096; });
+  refused([&](ModelSpec& spec) { spec.arena_bytes = -1; });
+  refused([&](ModelSpec& spec) { spec.weights_bytes = kBytes - 4; });
+  refused([&](ModelSpec& spec) { spec.weights_bytes = kBytes + 4; });
+  refused([&](ModelSpec& spec) { spec.weights_path += ".missing"; });
+  refused([&](ModelSpec& spec) { spec.kernels_path = spec.weights_path; });
+  refused([&](ModelSpec& spec) { spec.kernels_path = FAKE_BARRIER_KERNELS; });
+  refused([&](ModelSpec& spec) { spec.layers[0].variants[0].symbol = "absent"; });
+  refused([&](ModelSpec& spec) { spec.layers[0].variants[0].parallel_extent = -1; });
+  refused([&](ModelSpec& spec) { spec.layers[0].variants.clear(); });
+  CHECK_THROWS(FfiRuntime("/nonexistent/libtvm_ffi.so"), ArtifactError);
+  CHECK_THROWS(FfiRuntime(FAKE_KERNELS), ArtifactError);
+}
+
+void wrong_calls_are_refused() {
+  const WeightsFile weights;
+  Instance instance(std::make_shared<Model>(ffi(), add_model(weights)), all_cores());
+  Vectors vectors;
+  CHECK_THROWS(instance.run(instance.all()), UsageError);  // nothing is bound
+  CHECK_THROWS(instance.bind_input(1, vectors.in), UsageError);
+  CHECK_THROWS(instance.bind_input(0, nullptr), UsageError);
+  CHECK_THROWS(instance.bind_output(-1, vectors.out), UsageError);
+  CHECK_THROWS(instance.bind_output(0, vectors.out + 1), UsageError);
+  instance.bind_input(0, vectors.in);
+  instance.bind_output(0, vectors.out);
+  CHECK_THROWS(instance.run({0, 4}), UsageError);
+  CHECK_THROWS(instance.run({-1, 3}), UsageError);
+  CHECK_THROWS(instance.run({2, 1}), UsageError);
+  CHECK_THROWS(instance.run({0, 3}, std::vector<uint16_t>{0, 0}), UsageError);
+  CHECK_THROWS(instance.run({0, 3}, std::vector<uint16_t>{0, 9, 0}), UsageError);
+  std::vector<int64_t> short_ns(2);
+  CHECK_THROWS(instance.run({0, 3}, {}, short_ns), UsageError);
+  for (const float value : vectors.out) CHECK(value == 0);
+}
+
+}  // namespace
+}  // namespace veltair::engine
+
+int main() {
+  using namespace veltair::engine;
+  for (void (*test)() : {runs_whole_and_in_blocks, instances_share_a_model, runs_allocate_nothing,
+                         kernel_errors_keep_their_message, forged_descriptions_are_refused,
+                         wrong_calls_are_refused}) {
+    std::thread(test).join();  // on a thread of its own, so that the next starts unpinned
+  }
+  return 0;
+}
