@@ -1,0 +1,250 @@
+"""Reads an ONNX file and cleans its graph: one static, constant-folded graph of standard operators.
+
+ONNX Runtime's basic optimisation level folds constants and batch normalisation and drops what
+inference doesn't need; it emits standard operators only.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx.shape_inference
+import onnxruntime
+
+from veltair.runtime.errors import InputError, UnsupportedOperatorError
+
+Shape = tuple[int, ...]
+OLDEST_OPSET = 7
+_ONNX_DOMAINS = ("", "ai.onnx")
+_FLOAT_DIMS_HINT = 224  # what an unknown image side is shown as in the example of a remedy
+
+
+def load_clean(path: Path, shapes: Mapping[str, Shape]) -> onnx.ModelProto:
+    """Reads `path`, binds `shapes` to its inputs and cleans the graph.
+
+    Args:
+        path: an ONNX file, with its external data beside it if it has any.
+        shapes: shape of each input that has symbolic dimensions.
+
+    Returns:
+        A checked model: static shapes everywhere, no initializer among the inputs.
+
+    Raises:
+        InputError: the file can't be used, or an input's shape isn't known.
+        UnsupportedOperatorError: a node outside of ONNX's operators, or with a shape that depends
+            on data.
+    """
+    model = _read(path)
+    _check_opset(path, model)
+    _check_domains(model)
+    _drop_initializer_inputs(model)
+    _bind_shapes(path, model, shapes)
+    model = _optimise(path, model)
+    return infer_shapes(model)
+
+
+def _read(path: Path) -> onnx.ModelProto:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; give the path of an ONNX model")
+    try:
+        model = onnx.load(path)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: its external data is missing ({error.filename})") from error
+    except Exception as error:  # protobuf's DecodeError has no public base class
+        raise InputError(
+            f"{path}: not an ONNX model, or truncated ({_first_line(error)}); export it again"
+        ) from error
+    if not model.graph.node or not model.opset_import:
+        raise InputError(f"{path}: not an ONNX model, or truncated (no nodes); export it again")
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        if "No Op registered for" not in str(error):  # named more exactly by _check_operators
+            raise InputError(
+                f"{path}: not a valid ONNX model: {_first_line(error)}; export it again"
+            ) from error
+    return model
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """The version of ONNX's own operator set that the model imports; 0 if it imports none."""
+    versions = [o.version for o in model.opset_import if o.domain in _ONNX_DOMAINS]
+    return int(max(versions, default=0))
+
+
+def _check_opset(path: Path, model: onnx.ModelProto) -> None:
+    newest = onnx.defs.onnx_opset_version()
+    opset = opset_of(model)
+    if not OLDEST_OPSET <= opset <= newest:
+        raise InputError(
+            f"{path}: opset {opset}; Veltair reads opsets {OLDEST_OPSET} to {newest}; "
+            "export the model with one of those, or convert it with onnx.version_converter"
+        )
+
+
+def describe(node: onnx.NodeProto) -> str:
+    """Names a node for a message: operator, name, and where it stands in the graph."""
+    where = f"from {', '.join(i for i in node.input if i) or 'nothing'} to {', '.join(node.output)}"
+    return f"operator {node.op_type}, node '{node.name}' ({where})"
+
+
+def _check_domains(model: onnx.ModelProto) -> None:
+    opset = opset_of(model)
+    for node in model.graph.node:
+        known = node.domain in _ONNX_DOMAINS and onnx.defs.has(node.op_type, opset)
+        if not known:
+            domain = f" of domain '{node.domain}'" if node.domain else ""
+            raise UnsupportedOperatorError(
+                f"{describe(node)}: not an operator of ONNX's opset {opset}{domain}; "
+                "rewrite the model with standard operators"
+            )
+
+
+def _drop_initializer_inputs(model: onnx.ModelProto) -> None:
+    weights = {i.name for i in model.graph.initializer}
+    inputs = [i for i in model.graph.input if i.name not in weights]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+
+
+def _bind_shapes(path: Path, model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> None:
+    inputs = {i.name: i for i in model.graph.input}
+    for name in shapes:
+        if name not in inputs:
+            raise InputError(
+                f"--shape {name}=...: the model has no such input; its inputs are "
+                f"{', '.join(inputs)}"
+            )
+    changed = False
+    for name, value in inputs.items():
+        if not value.type.HasField("tensor_type"):
+            raise InputError(f"{path}: input '{name}' is not a tensor; Veltair takes tensors only")
+        if name in shapes:
+            _bind_input(path, value, shapes[name])
+            changed = True
+        else:
+            _require_static(path, value)
+    if changed:  # what was inferred for the symbolic shape no longer holds
+        del model.graph.value_info[:]
+        for output in model.graph.output:
+            output.type.tensor_type.ClearField("shape")
+
+
+def _dims(value: onnx.ValueInfoProto) -> list[int | str]:
+    return [
+        int(d.dim_value) if d.HasField("dim_value") else (d.dim_param or "?")
+        for d in value.type.tensor_type.shape.dim
+    ]
+
+
+def _bind_input(path: Path, value: onnx.ValueInfoProto, shape: Shape) -> None:
+    tensor = value.type.tensor_type
+    declared = _dims(value)
+    fits = len(declared) == len(shape) and all(
+        isinstance(d, str) or d == s for d, s in zip(declared, shape, strict=True)
+    )
+    if tensor.HasField("shape") and not fits:
+        raise InputError(
+            f"{path}: --shape {value.name}={','.join(map(str, shape))} doesn't fit the input, "
+            f"which is {declared}; only its symbolic dimensions can be chosen"
+        )
+    tensor.ClearField("shape")
+    for size in shape:
+        tensor.shape.dim.add().dim_value = size
+
+
+def _require_static(path: Path, value: onnx.ValueInfoProto) -> None:
+    declared = _dims(value)
+    if not value.type.tensor_type.HasField("shape"):
+        raise InputError(
+            f"{path}: input '{value.name}' has no shape; give one, e.g. "
+            f"--shape {value.name}=1,3,224,224"
+        )
+    if any(isinstance(d, str) for d in declared):
+        example = [
+            d if isinstance(d, int) else (1 if i == 0 else _FLOAT_DIMS_HINT)
+            for i, d in enumerate(declared)
+        ]
+        raise InputError(
+            f"{path}: input '{value.name}' has symbolic dimensions {declared}; compiled models "
+            f"have fixed shapes: give one, e.g. --shape {value.name}={','.join(map(str, example))}"
+        )
+
+
+def _optimise(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    with tempfile.TemporaryDirectory(prefix="veltair-clean-") as folder:
+        before, after = Path(folder) / "before.onnx", Path(folder) / "after.onnx"
+        options.optimized_model_filepath = str(after)
+        options.add_session_config_entry(
+            "session.optimized_model_external_initializers_file_name", "after.bin"
+        )
+        options.add_session_config_entry(
+            "session.optimized_model_external_initializers_min_size_in_bytes", "1024"
+        )
+        onnx.save(
+            model, before, save_as_external_data=True, location="before.bin", size_threshold=1024
+        )
+        try:
+            onnxruntime.InferenceSession(str(before), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime's exceptions share no base but Exception
+            raise _explain(path, model, error) from error
+        return onnx.load(after)
+
+
+def _explain(path: Path, model: onnx.ModelProto, error: Exception) -> Exception:
+    """Turns ONNX Runtime's refusal into ours, naming the node if its text does."""
+    text = _first_line(error)
+    for node in model.graph.node:
+        if "NOT_IMPLEMENTED" in text and f" {node.op_type}(" in text:
+            return UnsupportedOperatorError(f"{describe(node)}: {text}")
+    return InputError(f"{path}: not a valid ONNX model: {text}; export it again")
+
+
+def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Infers every tensor's shape and type.
+
+    Raises:
+        UnsupportedOperatorError: a node's output shape depends on data.
+    """
+    model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    known = value_shapes(model)
+    for node in model.graph.node:
+        for output in node.output:
+            if output and output not in known:
+                raise UnsupportedOperatorError(
+                    f"{describe(node)}: the shape of '{output}' depends on the data; compiled "
+                    "models have fixed shapes"
+                )
+    return model
+
+
+def value_shapes(model: onnx.ModelProto) -> dict[str, tuple[Shape, int]]:
+    """Static shape and ONNX element type of each tensor whose shape is wholly known."""
+    graph = model.graph
+    known: dict[str, tuple[Shape, int]] = {
+        t.name: (tuple(t.dims), int(t.data_type)) for t in graph.initializer
+    }
+    values: list[Any] = [*graph.input, *graph.value_info, *graph.output]
+    for value in values:
+        if not value.type.tensor_type.HasField("shape"):
+            continue
+        dims = _dims(value)
+        if all(isinstance(d, int) for d in dims):
+            shape = tuple(int(d) for d in dims)
+            known[value.name] = (shape, int(value.type.tensor_type.elem_type))
+    return known

@@ -1,0 +1,310 @@
+"""Turns placed operations into kernel requests: a spec, its builder, its arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import tvm
+
+from veltair.compiler import kernels
+from veltair.compiler.graph import Array, EpilogueStep, Graph, Op
+from veltair.compiler.kernels import spec as specs
+from veltair.compiler.kernels.spec import Kernel, Step, View
+from veltair.compiler.passes.plan import Placement, Plan, compact_strides
+
+FREE_KINDS = ("Reshape", "ConcatView")  # only names: no kernel runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant:
+    """A constant argument and how its kernel wants it packed."""
+
+    data: Array
+    packing: Literal["weight", "channel", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One layer before its kernel is built.
+
+    Attributes:
+        key: equal for layers that can share a kernel.
+        build: makes the kernel.
+        arguments: in the kernel's order: placed views of activations, and constants.
+        op: label, e.g. `conv3x3+add+relu`.
+        flops: floating-point operations.
+    """
+
+    key: Any
+    build: Callable[[], Kernel]
+    arguments: tuple[Placement | Constant, ...]
+    op: str
+    nodes: tuple[str, ...]
+    input_shapes: tuple[tuple[int, ...], ...]
+    output_shapes: tuple[tuple[int, ...], ...]
+    flops: int
+
+
+def lower(graph: Graph, plan: Plan, isa: str) -> list[Request]:
+    """One request for each operation that runs."""
+    lowering = _Lowering(graph, plan, isa)
+    return [lowering.request(op) for op in graph.ops if op.kind not in FREE_KINDS]
+
+
+def _view(place: Placement) -> View:
+    return View(shape=place.shape, strides=place.strides, dtype=place.dtype)
+
+
+@dataclass(frozen=True)
+class _Core:
+    """The part of a request that differs by kind."""
+
+    key: Any
+    build: Callable[[], Kernel]
+    arguments: list[Placement | Constant]
+    label: str
+    flops: int
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, plan: Plan, isa: str) -> None:
+        self.graph = graph
+        self.plan = plan
+        self.isa = isa
+
+    def request(self, op: Op) -> Request:
+        rules: dict[str, Callable[[Op], _Core]] = {
+            "Conv": self._conv,
+            "MatMul": self._matmul,
+            "BatchMatMul": self._batch_matmul,
+            "Pool": self._pool,
+            "LRN": self._lrn,
+            "Softmax": self._softmax,
+            "Relayout": self._relayout,
+            "Tir": self._tir,
+        }
+        core = rules[op.kind](op)
+        activations = [n for n in op.reads if self.graph.tensors[n].data is None]
+        label = "+".join([core.label, *(s.kind for s in op.epilogue)])
+        return Request(
+            key=core.key,
+            build=core.build,
+            arguments=(*core.arguments, *(self.plan.placements[o] for o in op.outputs)),
+            op=label,
+            nodes=op.nodes,
+            input_shapes=tuple(self.graph.tensors[n].shape for n in activations),
+            output_shapes=tuple(self.graph.tensors[n].shape for n in op.outputs),
+            flops=core.flops,
+        )
+
+    # --- operands ---------------------------------------------------------------------------
+
+    def _place(self, name: str) -> Placement:
+        return self.plan.placements[name]
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return self.graph.tensors[name].shape
+
+    def _constant(self, name: str) -> Array:
+        data = self.graph.tensors[name].data
+        assert data is not None
+        return data
+
+    def _rows(self, name: str, rank: int) -> Placement:
+        """The tensor with its leading dimensions flattened, so that `rank` remain."""
+        place = self._place(name)
+        shape = (1,) * rank + place.shape
+        tail = shape[len(shape) - rank + 1 :]
+        flat = (math.prod(shape[: len(shape) - rank + 1]), *tail)
+        return Placement(
+            storage=place.storage,
+            index=place.index,
+            offset_bytes=place.offset_bytes,
+            dtype=place.dtype,
+            shape=flat,
+            strides=compact_strides(flat),
+        )
+
+    def _steps(
+        self, op: Op, place: Callable[[str], Placement]
+    ) -> tuple[tuple[Step, ...], list[Placement | Constant]]:
+        """The epilogue as kernels take it, and its operands in order."""
+        steps, operands = [], []
+        for step in op.epilogue:
+            operand = self._operand(step, place)
+            view = _view(operand) if isinstance(operand, Placement) else None
+            steps.append(Step(kind=step.kind, operand=step.operand, params=step.params, view=view))
+            if operand is not None:
+                operands.append(operand)
+        return tuple(steps), operands
+
+    def _operand(
+        self, step: EpilogueStep, place: Callable[[str], Placement]
+    ) -> Placement | Constant | None:
+        if step.tensor is None:
+            return None
+        if step.operand == "channel":
+            return Constant(data=self._constant(step.tensor), packing="channel")
+        return place(step.tensor)
+
+    # --- kinds ------------------------------------------------------------------------------
+
+    def _conv(self, op: Op) -> _Core:
+        weight = self._constant(op.inputs[1])
+        data = self._place(op.inputs[0]).padded(op.attrs["pads"])
+        output = self._place(op.outputs[0])
+        n, out_channels, out_h, out_w = self._shape(op.outputs[0])
+        steps, operands = self._steps(op, self._place)
+        conv = specs.ConvSpec(
+            batch=n,
+            in_channels=self._shape(op.inputs[0])[1],
+            out_channels=out_channels,
+            groups=op.attrs["groups"],
+            kernel=op.attrs["kernel"],
+            strides=op.attrs["strides"],
+            dilations=op.attrs["dilations"],
+            out_hw=(out_h, out_w),
+            data=_view(data),
+            output=_view(output),
+            data_plain=op.attrs["data_plain"],
+            output_plain=op.attrs["output_plain"],
+            epilogue=steps,
+        )
+        kind = "dwconv" if conv.groups == conv.in_channels == out_channels else "conv"
+        height, width = conv.kernel
+        return _Core(
+            key=conv,
+            build=lambda: kernels.build_conv2d(conv, self.isa),
+            arguments=[data, Constant(data=weight, packing="weight"), *operands],
+            label=f"{kind}{height}x{width}",
+            flops=2 * n * out_h * out_w * weight.size,
+        )
+
+    def _matmul(self, op: Op) -> _Core:
+        weight = self._constant(op.inputs[1])
+        data, output = self._rows(op.inputs[0], 2), self._rows(op.outputs[0], 2)
+        steps, operands = self._steps(op, lambda name: self._rows(name, 2))
+        (m, k), n = data.shape, weight.shape[1]
+        matmul = specs.MatmulSpec(
+            m=m, k=k, n=n, data=_view(data), output=_view(output), epilogue=steps
+        )
+        return _Core(
+            key=matmul,
+            build=lambda: kernels.build_matmul(matmul, self.isa),
+            arguments=[data, Constant(data=weight, packing="weight"), *operands],
+            label="matmul",
+            flops=2 * m * k * n,
+        )
+
+    def _batch_matmul(self, op: Op) -> _Core:
+        a, b = (self._rows(n, 3) for n in op.inputs)
+        output = self._rows(op.outputs[0], 3)
+        matmul = specs.BatchMatmulSpec(a=_view(a), b=_view(b), output=_view(output))
+        return _Core(
+            key=matmul,
+            build=lambda: kernels.build_batch_matmul(matmul, self.isa),
+            arguments=[a, b],
+            label="batch_matmul",
+            flops=2 * math.prod(output.shape) * a.shape[2],
+        )
+
+    def _pool(self, op: Op) -> _Core:
+        data, output = self._place(op.inputs[0]), self._place(op.outputs[0])
+        pool = specs.PoolSpec(
+            kind=op.attrs["kind"],
+            kernel=op.attrs["kernel"],
+            strides=op.attrs["strides"],
+            dilations=op.attrs["dilations"],
+            pads=op.attrs["pads"],
+            count_include_pad=op.attrs["count_include_pad"],
+            data=_view(data),
+            output=_view(output),
+        )
+        height, width = pool.kernel
+        return _Core(
+            key=pool,
+            build=lambda: kernels.build_pool2d(pool, self.isa),
+            arguments=[data],
+            label=f"{pool.kind}pool{height}x{width}",
+            flops=math.prod(self._shape(op.outputs[0])) * height * width,
+        )
+
+    def _lrn(self, op: Op) -> _Core:
+        data, output = self._place(op.inputs[0]), self._place(op.outputs[0])
+        shape = self._shape(op.inputs[0])
+        lrn = specs.LrnSpec(channels=shape[1], data=_view(data), output=_view(output), **op.attrs)
+        return _Core(
+            key=lrn,
+            build=lambda: kernels.build_lrn(lrn, self.isa),
+            arguments=[data],
+            label="lrn",
+            flops=math.prod(shape) * (2 * lrn.size + 3),
+        )
+
+    def _softmax(self, op: Op) -> _Core:
+        columns = op.attrs["columns"]
+        data, output = (self._columns(n, columns) for n in (op.inputs[0], op.outputs[0]))
+        softmax = specs.SoftmaxSpec(data=_view(data), output=_view(output), log=op.attrs["log"])
+        return _Core(
+            key=softmax,
+            build=lambda: kernels.build_softmax(softmax, self.isa),
+            arguments=[data],
+            label="log_softmax" if softmax.log else "softmax",
+            flops=4 * math.prod(data.shape),
+        )
+
+    def _columns(self, name: str, columns: int) -> Placement:
+        place = self._place(name)
+        flat = (math.prod(place.shape) // columns, columns)
+        return Placement(
+            storage=place.storage,
+            index=place.index,
+            offset_bytes=place.offset_bytes,
+            dtype=place.dtype,
+            shape=flat,
+            strides=compact_strides(flat),
+        )
+
+    def _relayout(self, op: Op) -> _Core:
+        data, output = self._place(op.inputs[0]), self._place(op.outputs[0])
+        relayout = specs.RelayoutSpec(
+            channels=self._shape(op.inputs[0])[1], data=_view(data), output=_view(output)
+        )
+        kinds = {4: "plain", 5: "packed"}
+        return _Core(
+            key=relayout,
+            build=lambda: kernels.build_relayout(relayout, self.isa),
+            arguments=[data],
+            label=f"{kinds[len(data.shape)]}_to_{kinds[len(output.shape)]}",
+            flops=0,
+        )
+
+    def _tir(self, op: Op) -> _Core:
+        func = op.attrs["func"].without_attr("global_symbol")
+        arguments: list[Placement | Constant] = []
+        for name in op.inputs:
+            data = self.graph.tensors[name].data
+            arguments.append(
+                self._place(name) if data is None else Constant(data=data, packing="none")
+            )
+        return _Core(
+            key=tvm.ir.structural_hash(func, map_free_vars=True),
+            build=lambda: _default_kernel(func, op.attrs["name"]),
+            arguments=arguments,
+            label=op.attrs["name"],
+            flops=sum(math.prod(self._shape(o)) for o in op.outputs),
+        )
+
+
+def _default_kernel(func: Any, name: str) -> Kernel:  # noqa: ANN401 (tvm.tirx.PrimFunc)
+    scheduled = kernels.default_schedule(func)
+    return Kernel(
+        func=scheduled.func,
+        variant_id=f"{name}_default",
+        algorithm="default",
+        parallel_extent=scheduled.parallel_extent,
+        tile_bytes=0,
+    )

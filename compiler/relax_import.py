@@ -1,0 +1,233 @@
+"""Lowers regions of ordinary operators through Relax: import, legalise, fuse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from onnx import helper, numpy_helper
+from tvm import relax, te
+from tvm.relax.frontend.onnx import from_onnx
+
+from veltair.compiler.clean import describe
+from veltair.compiler.graph import Array, Graph, Op
+from veltair.runtime.errors import UnsupportedOperatorError
+
+_Value = tuple["str | Array", ...]  # what a Relax variable stands for, one entry a tuple field
+
+
+@dataclass(frozen=True, kw_only=True)
+class TirCall:
+    """One kernel of a lowered region.
+
+    Attributes:
+        func: the PrimFunc; buffers are the inputs, then the outputs, all dense.
+        name: what Relax called it, e.g. `fused_add_relu`.
+        inputs: tensor names, or constants that Relax made.
+        outputs: tensor names.
+    """
+
+    func: Any
+    name: str
+    inputs: tuple[str | Array, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """A lowered region; `shapes` has physical shape and dtype of the tensors that it adds."""
+
+    calls: tuple[TirCall, ...]
+    shapes: dict[str, tuple[tuple[int, ...], str]]
+
+
+def lower_region(graph: Graph, op: Op, physical: dict[str, tuple[int, ...]]) -> Region:
+    """Lowers one `Default` operation.
+
+    Args:
+        graph: the operation's graph.
+        op: nodes to lower together.
+        physical: shape in memory of every tensor that the region reads or writes.
+
+    Raises:
+        UnsupportedOperatorError: a node has no lowering; it is named.
+    """
+    try:
+        return _Lowering(graph, op, physical).run()
+    except (UnsupportedOperatorError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # TVM raises a different type at each of its stages
+        culprit = _culprit(graph, op, physical) or op.protos[0]
+        raise UnsupportedOperatorError(
+            f"{describe(culprit)}: TVM can't lower it ({_last_line(error)}); "
+            "rewrite this part of the model with other operators"
+        ) from error
+
+
+def _last_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip() if lines else type(error).__name__
+
+
+def _culprit(graph: Graph, op: Op, physical: dict[str, tuple[int, ...]]) -> onnx.NodeProto | None:
+    """The first node that can't be lowered alone."""
+    if len(op.protos) == 1:
+        return op.protos[0]
+    for proto in op.protos:
+        inputs = tuple(dict.fromkeys(n for n in proto.input if n))
+        single = op.replaced(
+            inputs=inputs, outputs=tuple(o for o in proto.output if o), protos=(proto,)
+        )
+        try:
+            _Lowering(graph, single, physical).run()
+        except Exception:  # whatever TVM raises marks the node
+            return proto
+    return None
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, op: Op, physical: dict[str, tuple[int, ...]]) -> None:
+        self.graph = graph
+        self.op = op
+        self.physical = physical
+        self.constants = {n for n in op.inputs if graph.tensors[n].data is not None}
+        self.shapes: dict[str, tuple[tuple[int, ...], str]] = {}
+
+    def run(self) -> Region:
+        module = from_onnx(self._model(), keep_params_in_input=False, sanitize_input_names=False)
+        passes = tvm.transform.Sequential(
+            [
+                relax.transform.FoldConstant(),
+                relax.transform.LegalizeOps(),
+                relax.transform.FoldConstant(),
+                relax.transform.AnnotateTIROpPattern(),
+                relax.transform.FuseOps(),
+                relax.transform.FuseTIR(),
+                relax.transform.DeadCodeElimination(),
+            ]
+        )
+        with tvm.transform.PassContext(opt_level=3), tvm.target.Target("llvm"):
+            module = passes(module)
+        return self._read(module)
+
+    def _value(self, name: str) -> onnx.ValueInfoProto:
+        tensor = self.graph.tensors[name]
+        shape = self.physical.get(name, tensor.shape)
+        elem = helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
+        return helper.make_tensor_value_info(name, elem, shape)
+
+    def _model(self) -> onnx.ModelProto:
+        weights = []
+        for name in self.constants:
+            data = self.graph.tensors[name].data
+            assert data is not None
+            data = _packed_constant(data, self.physical[name])
+            weights.append(numpy_helper.from_array(np.ascontiguousarray(data), name))
+        graph = helper.make_graph(
+            list(self.op.protos),
+            "region",
+            [self._value(n) for n in self.op.inputs if n not in self.constants],
+            [self._value(n) for n in self.op.outputs],
+            initializer=weights,
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.graph.opset)])
+
+    def _read(self, module: Any) -> Region:  # noqa: ANN401 (tvm.IRModule is untyped)
+        """Turns the module's bindings into calls over named tensors."""
+        main = module["main"]
+        parameters = [n for n in self.op.inputs if n not in self.constants]
+        names: dict[Any, _Value] = {
+            var: (name,) for var, name in zip(main.params, parameters, strict=True)
+        }
+        calls = []
+        for binding in (b for block in main.body.blocks for b in block.bindings):
+            value = binding.value
+            if isinstance(value, relax.Tuple):
+                names[binding.var] = tuple(self._operand(f, names) for f in value.fields)
+            elif isinstance(value, relax.TupleGetItem):
+                names[binding.var] = (names[value.tuple_value][value.index],)
+            elif isinstance(value, tvm.ir.Call) and value.op.name == "relax.call_tir":
+                call = self._call(module, binding, names)
+                names[binding.var] = call.outputs
+                calls.append(call)
+            elif isinstance(value, tvm.ir.Call):
+                raise UnsupportedOperatorError(
+                    f"{describe(self.op.protos[0])}: TVM has no kernel for {value.op.name}; "
+                    "rewrite this part of the model with other operators"
+                )
+            else:
+                names[binding.var] = (self._operand(value, names),)
+        results = names.get(main.body.body, ())
+        return self._named(calls, results)
+
+    def _operand(self, value: Any, names: dict[Any, _Value]) -> str | Array:  # noqa: ANN401
+        if isinstance(value, tvm.ir.GenericConst):
+            return np.array(value.value.numpy())
+        (operand,) = names[value]
+        return operand
+
+    def _call(self, module: Any, binding: Any, names: dict[Any, _Value]) -> TirCall:  # noqa: ANN401
+        function, arguments = binding.value.args[0], binding.value.args[1]
+        types = binding.var.ty
+        fields = types.fields if isinstance(types, tvm.ir.TupleType) else [types]
+        outputs = []
+        for field in fields:
+            name = f"{self.op.nodes[0]}/{binding.var.name}.{len(self.shapes)}"
+            shape = tuple(int(d) for d in field.shape.values)
+            self.shapes[name] = (shape, str(field.dtype))
+            outputs.append(name)
+        hint = next(v.name_hint for v in module.get_global_vars() if v.same_as(function))
+        return TirCall(
+            func=module[function],
+            name=str(hint),
+            inputs=tuple(self._operand(a, names) for a in arguments.fields),
+            outputs=tuple(outputs),
+        )
+
+    def _named(self, calls: list[TirCall], results: _Value) -> Region:
+        """Gives the region's outputs their names; an output that is no call's own is copied."""
+        renames: dict[str, str] = {}
+        copies = []
+        for name, value in zip(self.op.outputs, results, strict=True):
+            if isinstance(value, str) and value in self.shapes and value not in renames:
+                renames[value] = name
+                del self.shapes[value]
+            else:
+                source = renames.get(value, value) if isinstance(value, str) else value
+                tensor = self.graph.tensors[name]
+                shape = self.physical.get(name, tensor.shape)
+                func = copy_function(shape, tensor.dtype)
+                copies.append(TirCall(func=func, name="copy", inputs=(source,), outputs=(name,)))
+        renamed = [
+            replace(
+                call,
+                inputs=tuple(renames.get(i, i) if isinstance(i, str) else i for i in call.inputs),
+                outputs=tuple(renames.get(o, o) for o in call.outputs),
+            )
+            for call in calls
+        ]
+        return Region(calls=(*renamed, *copies), shapes=self.shapes)
+
+
+def copy_function(shape: tuple[int, ...], dtype: str) -> Any:  # noqa: ANN401 (tvm.tirx.PrimFunc)
+    """A PrimFunc that copies a dense tensor."""
+    data = te.placeholder(shape, dtype, name="data")
+    out = te.compute(shape, lambda *index: data[index], name="copy")
+    return te.create_prim_func([data, out])
+
+
+def _packed_constant(data: Array, physical: tuple[int, ...]) -> Array:
+    """A constant as a packed run reads it: channels in vectors where it has one a channel."""
+    if data.shape == physical:
+        return data
+    full = data.reshape((1,) * (4 - data.ndim) + data.shape)
+    lanes = physical[-1]
+    if lanes == 1:
+        return full[..., None]
+    n, c, h, w = full.shape
+    padded = np.zeros((n, physical[1] * lanes, h, w), data.dtype)
+    padded[:, :c] = full
+    return padded.reshape(n, physical[1], lanes, h, w).transpose(0, 1, 3, 4, 2)
