@@ -1,0 +1,34 @@
+"""`veltair inspect`: an artifact's layers and profile, as a table or as its manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from veltair.compiler.table import layer_table
+from veltair.runtime.artifact import open_artifact
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(help="An artifact: MODEL/VERSION, or MODEL.")],
+    json: Annotated[bool, typer.Option("--json", help="Print the manifest instead.")] = False,
+    verify: Annotated[bool, typer.Option(help="Check the files' hashes first.")] = True,
+) -> None:
+    """Print the table that `veltair compile` ends with."""
+    artifact = open_artifact(folder, verify=verify)
+    if json:
+        print(artifact.manifest.to_json().decode())
+        return
+    manifest = artifact.manifest
+    Console().print(layer_table(manifest))
+    for kind, tensors in (("input", manifest.inputs), ("output", manifest.outputs)):
+        for tensor in tensors:
+            print(f"{kind} {tensor.name}: {tensor.dtype}{list(tensor.shape)}")
+    weights = sum(d.size_bytes for d in manifest.files.values())
+    print(
+        f"{manifest.isa}, QoS {manifest.qos_ns / 1e6:g} ms, files {weights / 1e6:.1f} MB, "
+        f"arena {manifest.arena_bytes / 1e6:.1f} MB, {manifest.producer}"
+    )

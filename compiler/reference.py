@@ -1,0 +1,72 @@
+"""Compares a compiled model with ONNX Runtime on the same inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from veltair.compiler.graph import Array
+from veltair.runtime.errors import VeltairError
+from veltair.runtime.manifest import Manifest
+from veltair.runtime.model import Model
+
+TOLERANCE = 1e-3  # largest difference to ONNX Runtime, as a share of the output's range
+
+
+def check(loaded: Model, model: onnx.ModelProto) -> float:
+    """Largest difference to ONNX Runtime over the outputs, as a share of each output's range.
+
+    Raises:
+        VeltairError: the difference is above `TOLERANCE`.
+    """
+    feed = random_inputs(loaded.manifest, np.random.default_rng(0))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    expected = session.run(None, feed)
+    got = loaded.run(feed)
+    worst = 0.0
+    for spec, reference in zip(loaded.manifest.outputs, expected, strict=True):
+        difference = relative_difference(got[spec.name], np.asarray(reference))
+        if not difference <= TOLERANCE:
+            raise VeltairError(
+                f"output '{spec.name}' differs from ONNX Runtime's by {difference:.2e} of its "
+                f"range, more than {TOLERANCE:.0e}; this is a defect of the compiler: please "
+                "report the model"
+            )
+        worst = max(worst, difference)
+    return worst
+
+
+def random_inputs(manifest: Manifest, rng: np.random.Generator) -> dict[str, Array]:
+    """Inputs to check and profile with: normal floats, small integers."""
+    feed: dict[str, Array] = {}
+    for spec in manifest.inputs:
+        if np.issubdtype(np.dtype(spec.dtype), np.floating):
+            feed[spec.name] = rng.standard_normal(spec.shape).astype(spec.dtype)
+        else:
+            feed[spec.name] = rng.integers(0, 2, spec.shape).astype(spec.dtype)
+    return feed
+
+
+def relative_difference(got: Array, reference: Array) -> float:
+    """Largest absolute difference as a share of the reference's range; infinite if shapes differ.
+
+    Not-a-number and infinity agree with themselves only.
+    """
+    if got.shape != reference.shape or got.dtype != reference.dtype:
+        return float("inf")
+    if reference.size == 0:
+        return 0.0
+    same = (got == reference) | ((got != got) & (reference != reference))
+    a, b = got[~same].astype(np.float64), reference[~same].astype(np.float64)
+    if a.size == 0:
+        return 0.0
+    if not np.all(np.isfinite(a)) or not np.all(np.isfinite(b)):
+        return float("inf")
+    finite = reference[np.isfinite(reference)].astype(np.float64)
+    spread = max(float(finite.max() - finite.min()), float(np.abs(finite).max()), 1e-30)
+    return float(np.max(np.abs(a - b)) / spread)
