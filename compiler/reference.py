@@ -61,7 +61,9 @@ def relative_difference(got: Array, reference: Array) -> float:
         return float("inf")
     if reference.size == 0:
         return 0.0
-    same = (got == reference) | ((got != got) & (reference != reference))
+    same = got == reference
+    if np.issubdtype(reference.dtype, np.floating):
+        same |= np.isnan(got) & np.isnan(reference)
     a, b = got[~same].astype(np.float64), reference[~same].astype(np.float64)
     if a.size == 0:
         return 0.0

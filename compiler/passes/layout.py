@@ -58,7 +58,8 @@ class _Layouts:
         self.rewriter = Rewriter(graph)
         self.copies: dict[tuple[str, str], str] = {}
         self.writers: dict[str, str] = {}
-        self.concat_reads = [n for op in graph.ops if op.kind == "Concat" for n in op.inputs]
+        self.bordered: set[str] = set()
+        self.parts: set[str] = set()  # tensors that lie in a concatenation
 
     def run(self) -> Graph:
         rules = {
@@ -89,17 +90,31 @@ class _Layouts:
     def _copy(self, name: str, suffix: str, layout: Layout) -> str:
         key = (name, suffix)
         if key not in self.copies:
-            out = self.rewriter.activation(name, suffix, layout=layout)
-            self.copies[key] = out
-            self._emit(Op(kind="Relayout", inputs=(name,), outputs=(out,)))
+            self.copies[key] = self._copy_again(name, suffix, layout)
         return self.copies[key]
+
+    def _copy_again(self, name: str, suffix: str = "@part", layout: Layout = "packed") -> str:
+        out = self.rewriter.activation(name, suffix, layout=layout)
+        self._emit(Op(kind="Relayout", inputs=(name,), outputs=(out,)))
+        return out
 
     def _bordered(self, name: str) -> str:
         """`name`, or a copy of it, in a buffer that can have a border."""
-        free = name not in self.graph.outputs and name not in self.concat_reads
-        if free and self.writers.get(name) in VIEW_WRITERS:
+        if name in self.bordered:
             return name
-        return self._copy(name, "@bordered", self._layout(name))
+        if not self._free(name):
+            name = self._copy(name, "@bordered", self._layout(name))
+        self.bordered.add(name)
+        return name
+
+    def _free(self, name: str) -> bool:
+        """Whether the tensor's writer can write into any buffer, and nothing else needs that."""
+        return (
+            self.writers.get(name) in VIEW_WRITERS
+            and name not in self.graph.outputs
+            and name not in self.bordered
+            and name not in self.parts
+        )
 
     def _set_layout(self, names: Iterable[str], layout: Layout) -> None:
         for name in names:
@@ -155,13 +170,10 @@ class _Layouts:
     def _parts(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
         """Each part in a buffer of its own kind: written by one view writer, used by no other."""
         parts = []
-        for i, name in enumerate(inputs):
-            owned = (
-                self.writers.get(name) in VIEW_WRITERS
-                and self.concat_reads.count(name) <= 1
-                and name not in self.graph.outputs
-            )
-            parts.append(name if owned else self._copy(name, f"@part{i}", "packed"))
+        for name in inputs:
+            part = name if self._free(name) else self._copy_again(name)
+            self.parts.add(part)
+            parts.append(part)
         return tuple(parts)
 
     def _reshape(self, op: Op) -> None:

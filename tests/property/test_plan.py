@@ -1,0 +1,163 @@
+"""The memory plan keeps every value until its last reader, and every border zero."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from veltair.compiler.clean import infer_shapes
+from veltair.compiler.graph import Graph, Op, from_model
+from veltair.compiler.passes import prepare
+from veltair.compiler.passes.plan import Placement, Plan, plan_memory
+
+LANES = 8
+
+
+class RandomNetwork:
+    """Draws a small network of image operators over tensors of one height and width."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self.draw = draw
+        self.batch = draw(st.integers(1, 2))
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self.values = {"x": draw(st.sampled_from([3, 8, 12]))}  # name to channels
+
+    def build(self) -> onnx.ModelProto:
+        for _ in range(self.draw(st.integers(1, 9))):
+            rule = self.draw(
+                st.sampled_from([self.conv, self.add, self.concat, self.pool, self.exp])
+            )
+            rule()
+        last = list(self.values)[-1]
+        outputs = {last, self.draw(st.sampled_from(list(self.values)))} - {"x"}
+        graph = helper.make_graph(
+            self.nodes,
+            "g",
+            [
+                helper.make_tensor_value_info(
+                    "x", TensorProto.FLOAT, [self.batch, self.values["x"], 5, 5]
+                )
+            ],
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in sorted(outputs)],
+            self.weights,
+        )
+        return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+
+    def pick(self) -> str:
+        return self.draw(st.sampled_from(list(self.values)))
+
+    def emit(self, op: str, inputs: list[str], channels: int, **attributes: object) -> None:
+        name = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [name], name=f"n{name}", **attributes))
+        self.values[name] = channels
+
+    def conv(self) -> None:
+        source, kernel = self.pick(), self.draw(st.sampled_from([1, 3, 5]))
+        channels = self.draw(st.sampled_from([8, 12, 16]))
+        weight = np.zeros((channels, self.values[source], kernel, kernel), np.float32)
+        name = f"w{len(self.nodes)}"
+        self.weights.append(numpy_helper.from_array(weight, name))
+        self.emit("Conv", [source, name], channels, pads=[kernel // 2] * 4)
+
+    def add(self) -> None:
+        first = self.pick()
+        same = [n for n, c in self.values.items() if c == self.values[first]]
+        self.emit("Add", [first, self.draw(st.sampled_from(same))], self.values[first])
+
+    def concat(self) -> None:
+        parts = [self.pick() for _ in range(self.draw(st.integers(1, 3)))]
+        self.emit("Concat", parts, sum(self.values[p] for p in parts), axis=1)
+
+    def pool(self) -> None:
+        source = self.pick()
+        self.emit("MaxPool", [source], self.values[source], kernel_shape=[3, 3], pads=[1] * 4)
+
+    def exp(self) -> None:
+        source = self.pick()
+        self.emit("Exp", [source], self.values[source])
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> onnx.ModelProto:
+    return RandomNetwork(draw).build()
+
+
+def positions(place: Placement) -> npt.NDArray[np.int64]:
+    """Element positions that a placement covers in its storage."""
+    assert place.offset_bytes % 4 == 0
+    index = np.full((), place.offset_bytes // 4)
+    for size, stride in zip(place.shape, place.strides, strict=True):
+        index = index[..., None] + np.arange(size) * stride
+    return index.reshape(-1)
+
+
+class Memory:
+    """Which tensor's value each element of each storage holds; 0 where nothing was written."""
+
+    def __init__(self, graph: Graph, plan: Plan) -> None:
+        self.graph, self.plan = graph, plan
+        self.ids = {name: i + 1 for i, name in enumerate(plan.placements)}
+        self.values: dict[str, npt.NDArray[np.int64]] = {}  # what each tensor held when made
+        self.held: dict[tuple[str, int], npt.NDArray[np.int64]] = {
+            ("arena", 0): np.zeros(plan.arena_bytes // 4, int)
+        }
+        for kind, names in (("input", graph.inputs), ("output", graph.outputs)):
+            for i, name in enumerate(names):
+                size = math.prod(graph.tensors[name].shape)
+                self.held[(kind, i)] = np.zeros(size, int)
+
+    def at(self, place: Placement) -> npt.NDArray[np.int64]:
+        return self.held[(place.storage, place.index)][positions(place)]
+
+    def write(self, name: str) -> None:
+        place = self.plan.placements[name]
+        self.held[(place.storage, place.index)][positions(place)] = self.ids[name]
+        self.values[name] = self.at(place)
+
+    def rename(self, op: Op) -> None:
+        """An operation without a kernel gives what its inputs hold another name."""
+        for name in op.inputs:
+            self.check(name)
+        self.values[op.outputs[0]] = self.at(self.plan.placements[op.outputs[0]])
+        held = set(self.values[op.outputs[0]])
+        assert held == {v for name in op.inputs for v in set(self.values[name])}
+
+    def check(self, name: str) -> None:
+        assert np.array_equal(self.at(self.plan.placements[name]), self.values[name]), name
+
+    def check_border(self, name: str, pads: tuple[int, int, int, int]) -> None:
+        place = self.plan.placements[name]
+        outside = set(positions(place.padded(pads))) - set(positions(place))
+        held = self.held[(place.storage, place.index)]
+        assert not any(held[i] for i in outside), name
+
+
+@settings(max_examples=150, deadline=None)
+@given(networks())
+def test_every_read_sees_the_value_written_and_a_zero_border(model: onnx.ModelProto) -> None:
+    graph = prepare(from_model(infer_shapes(model)), LANES)
+    plan = plan_memory(graph, LANES)
+    memory = Memory(graph, plan)
+    for name in graph.inputs:
+        memory.write(name)
+    for op in graph.ops:
+        if op.kind in ("Reshape", "ConcatView"):
+            memory.rename(op)
+            continue
+        for name in op.reads:
+            if graph.tensors[name].data is None:
+                memory.check(name)
+        if op.kind == "Conv" and any(op.attrs["pads"]):
+            memory.check_border(op.inputs[0], op.attrs["pads"])
+        for name in op.outputs:
+            memory.write(name)
+    for name in graph.outputs:
+        memory.check(name)
+        assert plan.placements[name].storage == "output"
