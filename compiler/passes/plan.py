@@ -203,7 +203,12 @@ class _Planner:
             parent, channel = self.parts[name]
             whole = self._place(parent, offsets, placements)
             skipped = channel // self.lanes * whole.strides[1] * ITEM_BYTES[tensor.dtype]
-            place = replace(whole, shape=shape, offset_bytes=whole.offset_bytes + skipped)
+            strides = whole.strides
+            if shape[0] == 1:  # then the images' distance is free: as if the part lay alone
+                strides = (shape[1] * strides[1], *strides[1:])
+            place = replace(
+                whole, shape=shape, strides=strides, offset_bytes=whole.offset_bytes + skipped
+            )
         elif name in self.sources:
             source = self._place(self.sources[name], offsets, placements)
             place = replace(source, shape=shape, strides=compact_strides(shape))
