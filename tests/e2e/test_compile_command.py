@@ -1,0 +1,162 @@
+"""`veltair compile` as a user meets it: exit codes, messages, and nothing half-done."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+COMMAND = (sys.executable, "-m", "veltair.runtime.cli", "compile")
+
+
+def tiny(path: Path, *, op: str = "Relu", channels: int = 16) -> Path:
+    """A convolution and one more operator, saved at `path`."""
+    weight = np.random.default_rng(0).standard_normal((channels, 3, 3, 3)).astype(np.float32)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+            helper.make_node(op, ["c"], ["y"], name="last"),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    onnx.save(model, path)
+    return path
+
+
+def compile_(*arguments: object, **kwargs: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **kwargs,  # type: ignore[call-overload]
+    )
+
+
+def one_line(text: str) -> str:
+    """The last line on stderr, which is all that an error prints there but for the bar."""
+    return text.strip().splitlines()[-1]
+
+
+def test_writes_an_artifact_and_its_table(tmp_path: Path) -> None:
+    model = tiny(tmp_path / "net.onnx")
+    done = compile_(model, "-o", tmp_path / "repo", "--shape", "x=1,3,8,8", "--qos-ms", "5")
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "repo" / "net" / "1"
+    assert {p.name for p in folder.iterdir()} == {"manifest.json", "weights.bin", "kernels.so"}
+    assert "conv3x3+relu" in done.stdout
+    assert "largest difference to ONNX Runtime" in " ".join(done.stdout.split())
+    again = compile_(model, "-o", tmp_path / "repo", "--shape", "x=1,3,8,8")
+    assert again.returncode == 2
+    assert "--force to replace it" in one_line(again.stderr)
+    forced = compile_(model, "-o", tmp_path / "repo", "--shape", "x=2,3,8,8", "--force")
+    assert forced.returncode == 0, forced.stderr
+    assert {p.name for p in (tmp_path / "repo").iterdir()} == {"net"}
+    shown = subprocess.run(
+        [sys.executable, "-m", "veltair.runtime.cli", "inspect", str(folder)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "input x: float32[2, 3, 8, 8]" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--shape", "x=1,3,8"], "doesn't fit the input"),
+        (["--shape", "x=1,3,a,8"], "expected INPUT=D,D"),
+        (["--shape", "z=1"], "no such input"),
+        ([], "--shape x=1,3,8,8"),
+        (["--shape", "x=1,3,8,8", "--isa", "armv9"], "unknown; choose auto"),
+        (["--shape", "x=1,3,8,8", "--name", "a/b"], "a model's name is letters"),
+    ],
+)
+def test_option_that_breaks_its_rule_exits_2(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    done = compile_(tiny(tmp_path / "net.onnx"), "-o", tmp_path / "repo", *arguments)
+    assert done.returncode == 2
+    assert message in one_line(done.stderr)
+    assert not (tmp_path / "repo").exists()
+
+
+def test_file_that_is_missing_or_no_model_exits_2(tmp_path: Path) -> None:
+    (tmp_path / "text.onnx").write_text("no model\n")
+    for name, message in (("absent.onnx", "no such file"), ("text.onnx", "not an ONNX model")):
+        done = compile_(tmp_path / name, "-o", tmp_path / "repo")
+        assert done.returncode == 2
+        assert message in one_line(done.stderr)
+
+
+def test_operator_that_cannot_be_compiled_exits_3(tmp_path: Path) -> None:
+    model = tiny(tmp_path / "net.onnx", op="NonZero")
+    done = compile_(model, "-o", tmp_path / "repo", "--shape", "x=1,3,8,8")
+    assert done.returncode == 3
+    assert "operator NonZero, node 'last' (from c to y)" in one_line(done.stderr)
+    assert not (tmp_path / "repo").exists()
+
+
+def test_output_below_a_file_exits_2(tmp_path: Path) -> None:
+    model = tiny(tmp_path / "net.onnx")
+    done = compile_(model, "-o", model / "repo", "--shape", "x=1,3,8,8")
+    assert done.returncode == 2
+    assert "is a file, not a folder" in one_line(done.stderr)
+
+
+@pytest.mark.parametrize("limit_bytes", [20_000, 2_000])
+def test_no_room_leaves_nothing_behind(tmp_path: Path, limit_bytes: int) -> None:
+    """A limit on file sizes stands in for a full disk: writes fail in the same places."""
+
+    def limited() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+
+    model = tiny(tmp_path / "net.onnx", channels=512)
+    arguments = (model, "-o", tmp_path / "repo", "--shape", "x=1,3,8,8")
+    done = compile_(*arguments, preexec_fn=limited)
+    assert done.returncode != 0
+    assert not list((tmp_path / "repo").glob("net*"))
+    assert not list((tmp_path / "repo").glob(".net*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_killed_at_any_moment_leaves_no_artifact(tmp_path: Path, number: signal.Signals) -> None:
+    model = tiny(tmp_path / "net.onnx")
+    repository = tmp_path / "repo"
+    arguments = [*COMMAND, str(model), "-o", str(repository), "--shape", "x=1,3,8,8"]
+    start = time.monotonic()
+    subprocess.run(arguments, check=True, capture_output=True)
+    whole_s = time.monotonic() - start
+    for share in (0.3, 0.6, 0.8, 0.95):
+        process = subprocess.Popen(
+            [*arguments, "--force"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        before = (repository / "net" / "1" / "manifest.json").read_bytes()
+        time.sleep(whole_s * share)
+        os.killpg(process.pid, number)
+        code = process.wait(timeout=60)
+        after = (repository / "net" / "1" / "manifest.json").read_bytes()
+        if code != 0:
+            assert after == before
+            assert code == (-number if number == signal.SIGKILL else 130)
+    final = compile_(*arguments[len(COMMAND) :], "--force")
+    assert final.returncode == 0, final.stderr
+    assert [p.name for p in repository.iterdir()] == ["net"]  # what the killed ones left is gone
