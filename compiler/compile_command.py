@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
@@ -75,16 +75,19 @@ def _parse_shape(text: str) -> tuple[str, Shape]:
 
 def _choose_isa(wanted: str) -> Isa:
     available = available_isa()
+    if available is None:
+        raise InputError("this CPU lacks AVX2 and FMA (x86-64-v3), which every kernel needs")
     if wanted == "auto":
         return available
-    for isa in LANES:
+    for isa in get_args(Isa):
         if isa == wanted:
             if LANES[isa] > LANES[available]:
                 raise InputError(
                     f"--isa {wanted}: this CPU has {available}, and a compile measures its "
                     f"kernels; use --isa {available} or compile on a machine that has {wanted}"
                 )
-            return isa
+            chosen: Isa = isa
+            return chosen
     raise InputError(f"--isa {wanted}: unknown; choose auto, {' or '.join(LANES)}")
 
 

@@ -302,9 +302,9 @@ class _Lowering:
 def _default_kernel(func: Any, name: str) -> Kernel:  # noqa: ANN401 (tvm.tirx.PrimFunc)
     scheduled = kernels.default_schedule(func)
     return Kernel(
-        func=scheduled.func,
+        func=scheduled,
         variant_id=f"{name}_default",
         algorithm="default",
-        parallel_extent=scheduled.parallel_extent,
+        parallel_extent=kernels.parallel_extent(scheduled),
         tile_bytes=0,
     )

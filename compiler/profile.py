@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from veltair.compiler.reference import random_inputs
 from veltair.runtime.machine import machine_facts
 from veltair.runtime.manifest import Layer, Manifest, Profile
-from veltair.runtime.model import Model
+from veltair.runtime.model import Model, sample_inputs
 
 if TYPE_CHECKING:
     from veltair.compiler.pipeline import Progress
@@ -33,11 +31,6 @@ def unmeasured(layers: Sequence[Layer]) -> Profile:
     )
 
 
-def core_counts() -> tuple[int, ...]:
-    """1 to the number of cores that this process may use."""
-    return tuple(range(1, len(os.sched_getaffinity(0)) + 1))
-
-
 def measure_profile(model: Model, manifest: Manifest, progress: Progress) -> Profile:
     """Medians over some rounds of the whole model, so that the caches are as they will be.
 
@@ -46,12 +39,12 @@ def measure_profile(model: Model, manifest: Manifest, progress: Progress) -> Pro
         manifest: its manifest.
         progress: hears of each core count.
     """
-    counts = core_counts()
+    counts = tuple(range(1, len(model.cpus) + 1))
     progress.stage("profiling", len(counts))
     per_count, whole = [], []
     for count in counts:
+        layers, run = _measure(model, model.cpus[:count])
         progress.step(f"{count} core{'s' if count > 1 else ''}")
-        layers, run = _measure(model, list(range(count)))
         per_count.append(layers)
         whole.append((run,))
     layer_ns = tuple(
@@ -66,12 +59,11 @@ def measure_profile(model: Model, manifest: Manifest, progress: Progress) -> Pro
     )
 
 
-def _measure(model: Model, cores: list[int]) -> tuple[list[int], int]:
+def _measure(model: Model, cores: Sequence[int]) -> tuple[list[int], int]:
     """Median ns of each layer and of a whole run on these cores."""
-    feed = random_inputs(model.manifest, np.random.default_rng(0))
-    warm = model.time_run(feed, cores, _WARM_UP_ROUNDS)
-    slowest = max(int(warm.min()), 1)
-    rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, _BUDGET_NS // slowest))
-    layers = np.median(model.time_layers(feed, cores, rounds), axis=0)
-    run = np.median(model.time_run(feed, cores, rounds))
+    fastest_ns = max(int(model.time_run(cores, _WARM_UP_ROUNDS).min()), 1)
+    rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, _BUDGET_NS // fastest_ns))
+    inputs = sample_inputs(model.manifest.inputs)
+    layers = np.median(model.time_layers(inputs, cores, rounds), axis=0)
+    run = np.median(model.time_run(cores, rounds))
     return [int(ns) for ns in layers], int(run)

@@ -19,10 +19,10 @@ from onnx import TensorProto, helper, numpy_helper
 from veltair.compiler.kernels.spec import LANES
 from veltair.compiler.pipeline import CompileOptions, compile_model
 from veltair.compiler.reference import TOLERANCE, random_inputs, relative_difference
-from veltair.runtime import Model
 from veltair.runtime.artifact import available_isa
 from veltair.runtime.errors import UnsupportedOperatorError
 from veltair.runtime.manifest import Isa
+from veltair.runtime.model import Model
 
 
 class Quiet:
