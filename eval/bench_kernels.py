@@ -32,6 +32,7 @@ from veltair.compiler.kernels.spec import LANES, ConvSpec, Kernel, MatmulSpec, S
 
 Array = npt.NDArray[np.float32]
 _RELU = (Step(kind="add", operand="channel"), Step(kind="relu"))
+_WARM_UP = 3
 _PEER_OPS = {"Conv", "Gemm", "FusedConv", "FusedGemm"}
 
 
@@ -186,10 +187,10 @@ class _Ours:
         self._arguments = [tvm.runtime.tensor(a) for a in arrays]
         self._module = codegen.lower("kernel", self.kernel.func, isa)
 
-    def time_us(self, runs: int) -> float:
-        """Mean time of some runs."""
-        timer = self._module.time_evaluator("kernel", tvm.cpu(), number=runs, repeat=1)
-        return float(timer(*self._arguments).mean) * 1e6
+    def times_us(self, runs: int) -> list[float]:
+        """Time of each of some runs."""
+        timer = self._module.time_evaluator("kernel", tvm.cpu(), number=1, repeat=runs)
+        return [seconds * 1e6 for seconds in timer(*self._arguments).results]
 
 
 class _Peer:
@@ -256,12 +257,12 @@ def measure(shape: Shape, count: int, isa: str, threads: int, rounds: int, work:
     peer = _Peer(shape, weight, bias, threads, work)
     ours = _Ours(shape, isa, weight, bias)
     runs = max(2, min(50, int(2e8 / shape.flops)))
-    ours.time_us(3)
-    peer.run(3)
+    ours.times_us(_WARM_UP)
+    peer.run(_WARM_UP)
     times = []
     for _ in range(rounds):
         peer.run(runs)
-        times.append(ours.time_us(runs))
+        times += ours.times_us(runs)
     ours_us = float(np.median(times))
     return Row(
         shape=str(shape),
@@ -269,7 +270,7 @@ def measure(shape: Shape, count: int, isa: str, threads: int, rounds: int, work:
         variant=ours.kernel.variant_id,
         gflops=shape.flops / ours_us / 1e3,
         ours_us=ours_us,
-        peer_us=float(np.median(peer.times_us()[3:])),
+        peer_us=float(np.median(peer.times_us()[_WARM_UP:])),
     )
 
 

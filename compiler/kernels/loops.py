@@ -110,7 +110,9 @@ class Loops:
         """Allocates a float32 register of some lanes."""
         self._names += 1
         dtype = "float32" if lanes == 1 else f"float32x{lanes}"
-        buffer = tirx.decl_buffer((1,), dtype, f"{name}_{self._names}", scope="local")
+        # Of the default scope, which TVM puts on the stack (and LLVM in a register) while small;
+        # "local" it would ask the runtime for, on every iteration.
+        buffer = tirx.decl_buffer((1,), dtype, f"{name}_{self._names}")
         self._emit(AllocBuffer(buffer))
         return Register(buffer)
 
