@@ -66,7 +66,9 @@ class Shape:
         steps = self.in_channels // self.groups * math.prod(self.kernel)
         return 2 * steps * self.out_channels * math.prod(self.out_hw)
 
-    def __str__(self) -> str:
+    @property
+    def name(self) -> str:
+        """A line that tells it from the model's other shapes."""
         kernel, hw = ("x".join(map(str, pair)) for pair in (self.kernel, self.hw))
         extra = f"/{self.strides[0]}" if self.strides != (1, 1) else ""
         extra += f" g{self.groups}" if self.groups > 1 else ""
@@ -251,7 +253,7 @@ def _one_node(shape: Shape, weight: Array, bias: Array) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def measure(shape: Shape, count: int, isa: str, threads: int, rounds: int, work: Path) -> Row:
+def measure(shape: Shape, *, count: int, isa: str, threads: int, rounds: int, work: Path) -> Row:
     """Times one shape, both sides in turn."""
     weight, bias = _weights(shape, np.random.default_rng(1))
     peer = _Peer(shape, weight, bias, threads, work)
@@ -265,7 +267,7 @@ def measure(shape: Shape, count: int, isa: str, threads: int, rounds: int, work:
         times += ours.times_us(runs)
     ours_us = float(np.median(times))
     return Row(
-        shape=str(shape),
+        shape=shape.name,
         count=count,
         variant=ours.kernel.variant_id,
         gflops=shape.flops / ours_us / 1e3,
@@ -288,6 +290,7 @@ def _report(rows: Sequence[Row], threads: int, title: str) -> None:
 
 
 def main(
+    *,
     model: Annotated[str, typer.Option(help="Recipe, see `veltair export`.")] = "resnet50",
     threads: Annotated[str, typer.Option(help="Thread counts, comma-separated.")] = "1",
     isa: Annotated[str, typer.Option(help="x86-64-v3 or x86-64-v4.")] = "x86-64-v4",
@@ -296,13 +299,16 @@ def main(
     output: Annotated[Path | None, typer.Option("--json", help="Write the rows here too.")] = None,
 ) -> None:
     """Times each convolution and matrix product of a network against ONNX Runtime."""
-    found = [(s, n) for s, n in shapes_of(models.build(model)).items() if only in str(s)]
+    found = [(s, n) for s, n in shapes_of(models.build(model)).items() if only in s.name]
     configure = tvm.get_global_func("runtime.config_threadpool")
     results: dict[str, list[dict[str, Any]]] = {}
     for count in (int(part) for part in threads.split(",")):
         configure(1, count)
         with tempfile.TemporaryDirectory() as work:
-            rows = [measure(s, n, isa, count, rounds, Path(work)) for s, n in found]
+            rows = [
+                measure(s, count=n, isa=isa, threads=count, rounds=rounds, work=Path(work))
+                for s, n in found
+            ]
         _report(rows, count, f"{model} {isa}")
         results[str(count)] = [asdict(row) for row in rows]
     if output is not None:
