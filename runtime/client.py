@@ -12,15 +12,32 @@ Every method may be called from any thread; waiting releases the GIL and costs n
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from veltair.runtime._native import ipc
+from veltair.runtime.errors import NotFoundError, RefusedError, UnavailableError
+from veltair.runtime.manifest import TensorSpec
+from veltair.runtime.rendezvous import port_of, request_segment
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from numpy.typing import NDArray
 
-    from veltair.runtime.manifest import TensorSpec
+_INTERRUPTIBLE_NS = 250_000_000  # a longer wait is cut in such pieces, for Ctrl-C
+
+
+class Signature(msgspec.Struct, frozen=True, kw_only=True):
+    """A model's tensors as the segment carries them, encoded by `msgspec.msgpack`."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,18 +149,27 @@ class Slot:
         outputs: one read-only array an output, by name; valid from the completion to `release`.
     """
 
-    model: str
-    version: int
-    index: int
-    inputs: dict[str, NDArray[Any]]
-    outputs: dict[str, NDArray[Any]]
+    __slots__ = ("_client", "_query", "_released", "index", "inputs", "model", "outputs", "version")
+
+    def __init__(self, client: LocalClient, query: int, place: _Place) -> None:
+        """Takes a query that `client` has allocated."""
+        self.model = place.model
+        self.version = place.version
+        self.index = place.index
+        self.inputs = place.inputs
+        self.outputs = place.outputs
+        self._client = client
+        self._query = query
+        self._released = False
 
     def release(self) -> None:
         """Gives the slot back; its arrays must not be used any more. Idempotent.
 
         A slot that was submitted and has not completed is given back when it completes.
         """
-        raise NotImplementedError
+        if not self._released:
+            self._released = True
+            self._client._give_back(self._query)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,8 +195,40 @@ class Completion:
     end_ns: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """What is constant about a slot of the segment: its arrays."""
+
+    model: str
+    version: int
+    index: int
+    inputs: dict[str, NDArray[Any]]
+    outputs: dict[str, NDArray[Any]]
+
+
 class LocalClient:
-    """A client of a server on this machine; use `attach` to make one."""
+    """A client of a server on this machine; `attach` makes one from the server's address."""
+
+    def __init__(self, segment: ipc.Segment) -> None:
+        """Becomes a client of the server whose segment this is.
+
+        Raises:
+            UnavailableError: the server has all the clients that it can have, or has gone.
+        """
+        self._segment = segment
+        try:
+            self._native = ipc.Client(segment)
+        except RuntimeError as error:
+            raise UnavailableError(str(error)) from error
+        self._signatures = tuple(
+            msgspec.msgpack.decode(status.metadata, type=Signature) for status in segment.models()
+        )
+        self._versions: dict[str, dict[int, int]] = {}
+        for index, status in enumerate(segment.models()):
+            self._versions.setdefault(status.name, {})[status.version] = index
+        self._places: dict[int, _Place] = {}
+        self._submitted: dict[int, Slot] = {}
+        self._closed = False
 
     @classmethod
     def attach(cls, address: str | int) -> LocalClient:
@@ -180,13 +238,36 @@ class LocalClient:
             address: `HOST:PORT`, an `http://` address, or the port alone: the server's HTTP port.
 
         Raises:
+            InputError: the address names no port.
             NotFoundError: no Veltair server of this user answers at that port.
+            UnavailableError: it has all the clients that it can have.
         """
-        raise NotImplementedError
+        descriptor = request_segment(port_of(address))
+        try:
+            segment = ipc.Segment.attach(descriptor)
+        except ValueError as error:
+            raise UnavailableError(str(error)) from error
+        finally:
+            os.close(descriptor)
+        return cls(segment)
 
     def models(self) -> tuple[ModelInfo, ...]:
         """Returns the models as they are now (one pass over the segment, no round trip)."""
-        raise NotImplementedError
+        return tuple(
+            ModelInfo(
+                name=status.name,
+                version=status.version,
+                state=status.state.name.lower(),
+                reason=status.reason,
+                inputs=signature.inputs,
+                outputs=signature.outputs,
+                qos_ns=status.qos_ns,
+                needed_cores=status.needed_cores,
+                expected_ns=status.expected_ns,
+                slots=status.slots,
+            )
+            for status, signature in zip(self._segment.models(), self._signatures, strict=True)
+        )
 
     def allocate(self, model: str, version: int | None = None) -> Slot:
         """Takes a free slot of a model; never waits.
@@ -199,8 +280,17 @@ class LocalClient:
             NotFoundError: no such model or version.
             RefusedError: all slots are taken (`queue_full`), the model is not ready
                 (`unavailable`), or the server is stopping (`draining`).
+            UnavailableError: the server has died.
         """
-        raise NotImplementedError
+        self._check_open()
+        index = self._find(model, version)
+        verdict, query = self._native.allocate(index)
+        if not verdict.ok:
+            raise self._refused(verdict, index)
+        place = self._places.get(query)
+        if place is None:
+            place = self._places.setdefault(query, self._map(index, query))
+        return Slot(self, query, place)
 
     def submit(
         self, slot: Slot, *, arrival_ns: int | None = None, deadline_ns: int = 0, tag: int = 0
@@ -216,10 +306,20 @@ class LocalClient:
             tag: int64, handed back with the completion.
 
         Raises:
-            RefusedError: refused by admission (`deadline`), or the server is stopping (`draining`);
-                the slot has been given back.
+            RefusedError: refused by admission (`deadline`), the model is not ready any more
+                (`unavailable`), or the server is stopping (`draining`); the slot has been given
+                back.
+            UnavailableError: the server has died.
         """
-        raise NotImplementedError
+        self._check_open()
+        if slot._released or slot._query in self._submitted:
+            raise ValueError("the slot was submitted or released before; allocate another")
+        self._submitted[slot._query] = slot
+        verdict = self._native.submit(slot._query, arrival_ns, deadline_ns, tag)
+        if not verdict.ok:
+            self._submitted.pop(slot._query, None)
+            slot._released = True
+            raise self._refused(verdict, self._versions[slot.model][slot.version])
 
     def poll(self, limit: int = 1024) -> list[Completion]:
         """Returns up to `limit` completions that are there now; never waits.
@@ -229,7 +329,11 @@ class LocalClient:
         Raises:
             UnavailableError: the server has died.
         """
-        raise NotImplementedError
+        self._check_open()
+        completions = [self._completion(ended) for ended in self._native.poll(limit)]
+        if not completions:
+            self._check_server()
+        return completions
 
     def wait(self, timeout_s: float | None = None, limit: int = 1024) -> list[Completion]:
         """Waits for at least one completion; an empty list after `timeout_s`.
@@ -237,22 +341,41 @@ class LocalClient:
         Raises:
             UnavailableError: the server has died.
         """
-        raise NotImplementedError
+        end_ns = None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
+        while True:
+            completions = self.poll(limit)
+            left_ns = _INTERRUPTIBLE_NS if end_ns is None else end_ns - time.monotonic_ns()
+            if completions or left_ns <= 0:
+                return completions
+            self._native.wait(min(left_ns, _INTERRUPTIBLE_NS))
 
     def fileno(self) -> int:
         """A descriptor that is readable while completions wait, for `asyncio`'s `add_reader`.
 
         The first call starts a native thread that sleeps on the segment's futex.
         """
-        raise NotImplementedError
+        return self._native.fileno()
 
     def stats(self) -> ServerStats:
         """Returns the server's counters (one pass over the segment, no round trip)."""
-        raise NotImplementedError
+        workers = self._segment.workers()
+        return ServerStats(
+            state=self._segment.state.name.lower(),
+            cores=self._segment.cores,
+            cores_in_use=self._segment.cores_in_use,
+            workers=len(workers),
+            workers_alive=sum(worker.pid != 0 for worker in workers),
+            models=tuple(
+                _model_stats(status, self._segment.counts(index))
+                for index, status in enumerate(self._segment.models())
+            ),
+        )
 
     def close(self) -> None:
         """Detaches: queued queries are cancelled, all slots given back. Idempotent."""
-        raise NotImplementedError
+        if not self._closed:
+            self._closed = True
+            self._native.close()
 
     def __enter__(self) -> LocalClient:
         """Returns itself."""
@@ -266,3 +389,100 @@ class LocalClient:
     ) -> None:
         """Closes."""
         self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UnavailableError("this client has been closed; attach another")
+
+    def _check_server(self) -> None:
+        if self._native.server_gone:
+            raise UnavailableError("the server has died; start it again and attach anew")
+
+    def _find(self, model: str, version: int | None) -> int:
+        versions = self._versions.get(model)
+        if versions is None:
+            known = ", ".join(sorted(self._versions)) or "none"
+            raise NotFoundError(f"no model {model!r} in the repository; it has: {known}")
+        if version is not None:
+            if version not in versions:
+                known = ", ".join(map(str, sorted(versions)))
+                raise NotFoundError(f"model {model!r} has no version {version}; it has: {known}")
+            return versions[version]
+        if len(versions) == 1:
+            return next(iter(versions.values()))
+        statuses = self._segment.models()
+        ready = [v for v, i in versions.items() if statuses[i].state is ipc.ModelState.READY]
+        return versions[max(ready or versions)]
+
+    def _map(self, index: int, query: int) -> _Place:
+        """Makes the arrays of a slot; they are kept, so a slot costs this once."""
+        status = self._segment.models()[index]
+        signature = self._signatures[index]
+        slot = query - self._native.first_slot(index)
+        arrays = [
+            self._native.tensor(index, tensor, slot).view(_dtype(spec)).reshape(spec.shape)
+            for tensor, spec in enumerate(signature.inputs + signature.outputs)
+        ]
+        count = len(signature.inputs)
+        for output in arrays[count:]:
+            output.flags.writeable = False
+        return _Place(
+            model=status.name,
+            version=status.version,
+            index=slot,
+            inputs={s.name: a for s, a in zip(signature.inputs, arrays[:count], strict=True)},
+            outputs={s.name: a for s, a in zip(signature.outputs, arrays[count:], strict=True)},
+        )
+
+    def _completion(self, ended: ipc.Ended) -> Completion:
+        return Completion(
+            slot=self._submitted.pop(ended.query),
+            tag=ended.tag,
+            ok=ended.ok,
+            error="" if ended.ok else self._native.error(ended.query),
+            queue_ns=ended.queue_ns,
+            compute_ns=ended.compute_ns,
+            end_ns=ended.end_ns,
+        )
+
+    def _give_back(self, query: int) -> None:
+        self._submitted.pop(query, None)
+        if not self._closed:
+            self._native.release(query)
+
+    def _refused(self, verdict: ipc.Verdict, index: int) -> UnavailableError:
+        status = self._segment.models()[index]
+        self._check_server()
+        if verdict.why is ipc.Failure.QUEUE_FULL:
+            message = f"all {status.slots} slots of model {status.name!r} are taken"
+        elif verdict.why is ipc.Failure.DEADLINE:
+            late_ms = verdict.late_ns / 1e6
+            message = f"model {status.name!r}: the query would end {late_ms:.1f} ms too late"
+        elif verdict.why is ipc.Failure.DRAINING:
+            message = "the server is not taking queries: it is starting or stopping"
+        else:
+            reason = status.reason or status.state.name.lower()
+            message = f"model {status.name!r} is not ready: {reason}"
+        return RefusedError(message, verdict.why.name.lower())
+
+
+def _dtype(spec: TensorSpec) -> np.dtype[Any]:
+    return np.dtype("uint16" if spec.dtype == "bfloat16" else spec.dtype)
+
+
+def _model_stats(status: ipc.ModelStatus, counts: ipc.ModelCounts) -> ModelStats:
+    reasons = (failure.name.lower() for failure in ipc.Failure)
+    return ModelStats(
+        name=status.name,
+        version=status.version,
+        accepted=counts.accepted,
+        succeeded=counts.succeeded,
+        failed=dict(zip(reasons, counts.failed, strict=True)),
+        within_qos=counts.within_qos,
+        executions=counts.executions,
+        queue_ns=counts.queue_ns,
+        compute_ns=counts.compute_ns,
+        request_ns=counts.request_ns,
+        pending=counts.pending,
+        latency=Histogram(bounds_ns=ipc.LATENCY_BOUNDS_NS, counts=tuple(counts.latency)),
+    )

@@ -57,7 +57,7 @@ class Model:
         self.manifest = manifest
         self.cpus = tuple(cpus)
         self._core_of = {cpu: core for core, cpu in enumerate(self.cpus)}
-        self._native = _load_native(folder, manifest)
+        self._native = load_native(folder, manifest)
         self._gang = _native.Gang(self.cpus, restore_affinity=True)
         self._instance = _native.Instance(self._native, self._gang)
         self._staging = {spec.name: empty_aligned(spec) for spec in manifest.inputs}
@@ -267,7 +267,12 @@ def sample_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> dict[str, AnyAr
     return inputs
 
 
-def _load_native(folder: Path, manifest: Manifest) -> _native.Model:
+def load_native(folder: Path, manifest: Manifest) -> _native.Model:
+    """Loads an artifact's kernels and weights, for code that makes instances and gangs of its own.
+
+    Raises:
+        ArtifactError: the files contradict the manifest or can't be loaded here.
+    """
     return _native.Model(
         ffi_path=str(_ffi_library()),
         kernels_path=str((folder / KERNELS_FILE).resolve()),

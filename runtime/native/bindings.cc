@@ -1,13 +1,20 @@
 // The native library as Python sees it: conversions only, no logic.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -19,10 +26,24 @@
 #include "native/engine/instance.h"
 #include "native/engine/model.h"
 #include "native/engine/probe.h"
+#include "native/ipc/board.h"
+#include "native/ipc/client.h"
+#include "native/ipc/segment.h"
+#include "native/ipc/status.h"
+#include "native/ipc/worker.h"
+#include "native/sched/batching.h"
+#include "native/sched/placement.h"
+#include "native/sched/policy.h"
+#include "native/sched/profile.h"
+#include "native/sched/view.h"
 
 namespace nb = nanobind;
 
 namespace {
+
+using namespace nb::literals;
+
+// ---- engine
 
 namespace engine = veltair::engine;
 
@@ -184,7 +205,6 @@ void translate_engine_error(const std::exception_ptr& pointer, void*) {
 }
 
 void bind_engine(nb::module_& m) {
-  using nb::literals::operator""_a;
   nb::register_exception_translator(translate_engine_error);
 
   const engine::GangOptions defaults;
@@ -236,10 +256,400 @@ void bind_engine(nb::module_& m) {
       "gang"_a, "sleep_ns"_a, "wake_ns"_a);
 }
 
+// ---- sched
+
+// A state that Python owns, in the form that policies read.
+struct PolicyState {
+  std::vector<veltair::sched::ModelProfile> models;
+  std::vector<veltair::sched::Task> tasks;
+  std::vector<veltair::sched::Running> workers;
+  int32_t queue_head = veltair::sched::kNone;
+  int32_t queue_length = 0;
+  int32_t total_cores = 0;
+  int32_t free_cores = 0;
+
+  veltair::sched::View view() const {
+    return {.models = models,
+            .tasks = {tasks.data(), sizeof(tasks[0]), static_cast<int32_t>(tasks.size())},
+            .queue_head = queue_head,
+            .queue_length = queue_length,
+            .workers = {workers.data(), sizeof(workers[0]), static_cast<int32_t>(workers.size())},
+            .total_cores = total_cores,
+            .free_cores = free_cores};
+  }
+};
+
+PolicyState make_state(std::vector<veltair::sched::ModelProfile> models,
+                       std::vector<veltair::sched::Task> tasks, const std::vector<int32_t>& queue,
+                       std::vector<veltair::sched::Running> workers, int32_t total_cores,
+                       int32_t free_cores) {
+  PolicyState state{std::move(models), std::move(tasks), std::move(workers)};
+  const auto known = [](int32_t index, size_t size) {
+    return index >= 0 && index < static_cast<int32_t>(size);
+  };
+  for (const auto& task : state.tasks) {
+    if (!known(task.model, state.models.size())) throw nb::value_error("a task of no model");
+  }
+  for (const auto& worker : state.workers) {
+    const bool idle = worker.task == veltair::sched::kNone;
+    if (!idle && !known(worker.task, state.tasks.size())) {
+      throw nb::value_error("a worker runs no task that exists");
+    }
+  }
+  int32_t* link = &state.queue_head;
+  for (int32_t task : queue) {
+    if (!known(task, state.tasks.size())) throw nb::value_error("the queue names no task");
+    *link = task;
+    link = &state.tasks[task].next;
+  }
+  *link = veltair::sched::kNone;
+  state.queue_length = static_cast<int32_t>(queue.size());
+  state.total_cores = total_cores;
+  state.free_cores = free_cores;
+  return state;
+}
+
+veltair::sched::ModelProfile make_profile(int64_t qos_ns, std::vector<int32_t> cores,
+                                          int32_t levels, std::vector<int64_t> model_ns,
+                                          std::vector<int32_t> variants,
+                                          std::vector<int64_t> layer_ns) {
+  veltair::sched::ModelProfile profile{.qos_ns = qos_ns,
+                                       .cores = std::move(cores),
+                                       .levels = levels,
+                                       .model_ns = std::move(model_ns),
+                                       .variants = std::move(variants),
+                                       .layer_ns = std::move(layer_ns),
+                                       .first_row = {}};
+  profile.finish();
+  return profile;
+}
+
+void bind_sched_records(nb::module_& m) {
+  using veltair::sched::CoreNeed, veltair::sched::Decision, veltair::sched::EventKind;
+  using veltair::sched::ModelProfile, veltair::sched::NeededCores, veltair::sched::Reason;
+  using veltair::sched::Running, veltair::sched::Task;
+  m.attr("NONE") = veltair::sched::kNone;
+  nb::enum_<EventKind>(m, "EventKind")
+      .value("WORKER_IDLE", EventKind::kWorkerIdle)
+      .value("BLOCK_END", EventKind::kBlockEnd);
+  nb::enum_<CoreNeed>(m, "CoreNeed")
+      .value("MEETS_TARGET", CoreNeed::kMeetsTarget)
+      .value("OUT_OF_REACH", CoreNeed::kOutOfReach)
+      .value("NO_TARGET", CoreNeed::kNoTarget);
+  nb::class_<ModelProfile>(m, "ModelProfile")
+      .def(nb::new_(&make_profile), nb::kw_only(), "qos_ns"_a, "cores"_a, "levels"_a, "model_ns"_a,
+           "variants"_a, "layer_ns"_a);
+  nb::class_<NeededCores>(m, "NeededCores")
+      .def_ro("cores", &NeededCores::cores)
+      .def_ro("expected_ns", &NeededCores::expected_ns)
+      .def_ro("need", &NeededCores::need);
+  nb::class_<Task>(m, "Task").def(
+      nb::new_([](int32_t model, int32_t queries, int32_t next_layer, int64_t arrival_ns,
+                  int64_t deadline_ns, int64_t order) {
+        return Task{.model = model,
+                    .queries = queries,
+                    .next_layer = next_layer,
+                    .arrival_ns = arrival_ns,
+                    .deadline_ns = deadline_ns,
+                    .order = order};
+      }),
+      nb::kw_only(), "model"_a, "queries"_a = 1, "next_layer"_a = 0, "arrival_ns"_a = 0,
+      "deadline_ns"_a = 0, "order"_a = 0);
+  nb::class_<Running>(m, "Running")
+      .def(nb::new_([](int32_t task, int32_t layer_begin, int32_t layer_end, int32_t cores_wanted,
+                       int32_t cores_held, int64_t started_ns) {
+             return Running{.task = task,
+                            .layer_begin = layer_begin,
+                            .layer_end = layer_end,
+                            .cores_wanted = cores_wanted,
+                            .cores_held = cores_held,
+                            .started_ns = started_ns};
+           }),
+           nb::kw_only(), "task"_a = veltair::sched::kNone, "layer_begin"_a = 0, "layer_end"_a = 0,
+           "cores_wanted"_a = 0, "cores_held"_a = 0, "started_ns"_a = 0);
+  nb::class_<Decision>(m, "Decision")
+      .def_ro("task", &Decision::task)
+      .def_ro("layer_begin", &Decision::layer_begin)
+      .def_ro("layer_end", &Decision::layer_end)
+      .def_ro("level", &Decision::level)
+      .def_ro("cores", &Decision::cores)
+      .def_prop_ro("reason", [](const Decision& d) { return reason_text(d.reason); });
+}
+
+void bind_sched(nb::module_& parent) {
+  using veltair::sched::BatchingPolicy, veltair::sched::PlacementPolicy, veltair::sched::Policy;
+  nb::module_ m = parent.def_submodule("sched", "The policies: pure functions of a state.");
+  bind_sched_records(m);
+  nb::class_<PolicyState>(m, "State")
+      .def(nb::new_(&make_state), nb::kw_only(), "models"_a, "tasks"_a, "queue"_a, "workers"_a,
+           "total_cores"_a, "free_cores"_a);
+  nb::class_<Policy>(m, "Policy")
+      .def_prop_ro("name", &Policy::name)
+      .def(
+          "decide",
+          [](const Policy& policy, const PolicyState& state, veltair::sched::EventKind kind,
+             int32_t worker, int64_t now_ns) {
+            if (worker < 0 || worker >= static_cast<int32_t>(state.workers.size())) {
+              throw nb::index_error("no such worker in the state");
+            }
+            return policy.decide(state.view(), {kind, worker}, now_ns);
+          },
+          "state"_a, "event"_a, "worker"_a, "now_ns"_a);
+  nb::class_<BatchingPolicy>(m, "BatchingPolicy").def_prop_ro("name", &BatchingPolicy::name);
+  nb::class_<PlacementPolicy>(m, "PlacementPolicy").def_prop_ro("name", &PlacementPolicy::name);
+  m.def("needed_cores", &veltair::sched::needed_cores, "profile"_a, "total_cores"_a);
+  m.def(
+      "make_policy",
+      [](std::string_view name, int32_t total_cores,
+         const std::vector<veltair::sched::ModelProfile>& models) {
+        return veltair::sched::make_policy(name, total_cores, models);
+      },
+      "name"_a, "total_cores"_a, "models"_a);
+  m.def("make_batching", &veltair::sched::make_batching, "name"_a);
+  m.def("make_placement", &veltair::sched::make_placement, "name"_a);
+  m.def("policy_names", &veltair::sched::policy_names);
+}
+
+// ---- ipc
+
+using veltair::ipc::Board;
+using veltair::ipc::Client;
+using veltair::ipc::Segment;
+using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
+
+// A view of a tensor's slot that keeps the mapping alive.
+nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> tensor_bytes(const std::shared_ptr<Segment>& segment,
+                                                          int32_t model, int32_t tensor,
+                                                          int32_t slot) {
+  const auto& record = segment->models()[model];
+  const size_t bytes = segment->tensors(record)[tensor].bytes;
+  auto* kept = new std::shared_ptr<Segment>(segment);
+  const nb::capsule owner(
+      kept, [](void* held) noexcept { delete static_cast<std::shared_ptr<Segment>*>(held); });
+  return {segment->tensor(record, tensor, slot), {bytes}, owner};
+}
+
+void bind_ipc_records(nb::module_& m) {
+  using veltair::ipc::Ended, veltair::ipc::Failure, veltair::ipc::ModelCounts;
+  using veltair::ipc::ModelSpec, veltair::ipc::ModelState, veltair::ipc::ModelStatus;
+  using veltair::ipc::ServerState, veltair::ipc::Verdict, veltair::ipc::WorkerStatus;
+  nb::enum_<ServerState>(m, "ServerState")
+      .value("STARTING", ServerState::kStarting)
+      .value("SERVING", ServerState::kServing)
+      .value("DRAINING", ServerState::kDraining)
+      .value("STOPPED", ServerState::kStopped);
+  nb::enum_<ModelState>(m, "ModelState")
+      .value("LOADING", ModelState::kLoading)
+      .value("READY", ModelState::kReady)
+      .value("UNAVAILABLE", ModelState::kUnavailable);
+  nb::enum_<Failure>(m, "Failure")
+      .value("QUEUE_FULL", Failure::kQueueFull)
+      .value("DEADLINE", Failure::kDeadline)
+      .value("DRAINING", Failure::kDraining)
+      .value("UNAVAILABLE", Failure::kUnavailable)
+      .value("ERROR", Failure::kError)
+      .value("CANCELLED", Failure::kCancelled);
+  nb::class_<Ended>(m, "Ended")
+      .def_ro("query", &Ended::query)
+      .def_ro("ok", &Ended::ok)
+      .def_ro("tag", &Ended::tag)
+      .def_ro("queue_ns", &Ended::queue_ns)
+      .def_ro("compute_ns", &Ended::compute_ns)
+      .def_ro("end_ns", &Ended::end_ns);
+  nb::class_<Verdict>(m, "Verdict")
+      .def_ro("ok", &Verdict::ok)
+      .def_ro("why", &Verdict::why)
+      .def_ro("late_ns", &Verdict::late_ns);
+  nb::class_<ModelSpec>(m, "ModelSpec")
+      .def(nb::new_([](std::string name, int64_t version, std::vector<int64_t> input_bytes,
+                       std::vector<int64_t> output_bytes, int32_t slots, int64_t qos_ns,
+                       int32_t needed_cores, int64_t expected_ns, nb::bytes metadata) {
+             return ModelSpec{std::move(name),
+                              version,
+                              std::move(input_bytes),
+                              std::move(output_bytes),
+                              slots,
+                              qos_ns,
+                              needed_cores,
+                              expected_ns,
+                              {metadata.c_str(), metadata.size()}};
+           }),
+           nb::kw_only(), "name"_a, "version"_a, "input_bytes"_a, "output_bytes"_a, "slots"_a,
+           "qos_ns"_a, "needed_cores"_a, "expected_ns"_a, "metadata"_a);
+  nb::class_<ModelStatus>(m, "ModelStatus")
+      .def_ro("name", &ModelStatus::name)
+      .def_ro("version", &ModelStatus::version)
+      .def_ro("state", &ModelStatus::state)
+      .def_ro("reason", &ModelStatus::reason)
+      .def_ro("qos_ns", &ModelStatus::qos_ns)
+      .def_ro("expected_ns", &ModelStatus::expected_ns)
+      .def_ro("needed_cores", &ModelStatus::needed_cores)
+      .def_ro("slots", &ModelStatus::slots)
+      .def_prop_ro("metadata", [](const ModelStatus& status) {
+        return nb::bytes(status.metadata.data(), status.metadata.size());
+      });
+  nb::class_<ModelCounts>(m, "ModelCounts")
+      .def_ro("accepted", &ModelCounts::accepted)
+      .def_ro("succeeded", &ModelCounts::succeeded)
+      .def_ro("failed", &ModelCounts::failed)
+      .def_ro("within_qos", &ModelCounts::within_qos)
+      .def_ro("executions", &ModelCounts::executions)
+      .def_ro("queue_ns", &ModelCounts::queue_ns)
+      .def_ro("compute_ns", &ModelCounts::compute_ns)
+      .def_ro("request_ns", &ModelCounts::request_ns)
+      .def_ro("pending", &ModelCounts::pending)
+      .def_ro("latency", &ModelCounts::latency);
+  nb::class_<WorkerStatus>(m, "WorkerStatus")
+      .def_ro("pid", &WorkerStatus::pid)
+      .def_ro("busy", &WorkerStatus::busy)
+      .def_ro("cores", &WorkerStatus::cores)
+      .def_ro("beat_ns", &WorkerStatus::beat_ns)
+      .def_ro("progress_ns", &WorkerStatus::progress_ns);
+  m.attr("LATENCY_BOUNDS_NS") = [] {
+    nb::list bounds;
+    for (int b = 0; b < veltair::ipc::kBuckets; ++b)
+      bounds.append(veltair::ipc::bucket_bound_ns(b));
+    return nb::tuple(bounds);
+  }();
+}
+
+void bind_segment(nb::module_& m) {
+  nb::class_<Segment>(m, "Segment")
+      .def_static(
+          "create",
+          [](std::vector<int32_t> cpus, int32_t workers, bool admission, std::string scheduling,
+             std::string batching, std::string placement,
+             std::vector<veltair::ipc::ModelSpec> models) {
+            return Segment::create({std::move(cpus), workers, admission, std::move(scheduling),
+                                    std::move(batching), std::move(placement), std::move(models)});
+          },
+          nb::kw_only(), "cpus"_a, "workers"_a, "admission"_a, "scheduling"_a, "batching"_a,
+          "placement"_a, "models"_a)
+      .def_static("attach", &Segment::attach, "fd"_a)
+      .def_prop_ro("fd", &Segment::fd)
+      .def_prop_ro("size_bytes", &Segment::bytes)
+      .def_prop_ro("server_pid", [](const Segment& s) { return s.header().server_pid; })
+      .def_prop_ro("state",
+                   [](const Segment& s) {
+                     return static_cast<veltair::ipc::ServerState>(s.header().state.load());
+                   })
+      .def_prop_rw(
+          "stop_requested", [](const Segment& s) { return s.header().stop_requested != 0; },
+          [](Segment& s, bool stop) { s.header().stop_requested = stop ? 1 : 0; })
+      .def_prop_ro("repairs", [](const Segment& s) { return s.header().repairs.load(); })
+      .def_prop_ro("cores", [](const Segment& s) { return s.cores().size(); })
+      .def_prop_ro("cores_in_use", &veltair::ipc::cores_in_use)
+      .def("models", &veltair::ipc::model_statuses)
+      .def(
+          "counts",
+          [](const Segment& s, int32_t model) {
+            if (model < 0 || model >= s.header().geometry.n_models) {
+              throw nb::index_error("no such model");
+            }
+            return veltair::ipc::model_counts(s, model);
+          },
+          "model"_a)
+      .def("workers", &veltair::ipc::worker_statuses)
+      .def("client_pids", &veltair::ipc::client_pids);
+}
+
+void bind_board(nb::module_& m) {
+  nb::class_<Board>(m, "Board")
+      .def(nb::init<std::shared_ptr<Segment>>(), "segment"_a)
+      .def("set_state", &Board::set_state, "state"_a, ReleaseGil())
+      .def("set_model_state", &Board::set_model_state, "model"_a, "state"_a, "reason"_a,
+           ReleaseGil())
+      .def("pending", &Board::pending, ReleaseGil())
+      .def(
+          "fail_queued",
+          [](Board& b, std::string_view error) {
+            return b.fail_queued(error, veltair::ipc::monotonic_ns());
+          },
+          "error"_a, ReleaseGil())
+      .def(
+          "remove_worker",
+          [](Board& b, int32_t worker) { b.remove_worker(worker, veltair::ipc::monotonic_ns()); },
+          "worker"_a, ReleaseGil())
+      .def(
+          "remove_client",
+          [](Board& b, int32_t client) { b.remove_client(client, veltair::ipc::monotonic_ns()); },
+          "client"_a, ReleaseGil())
+      .def("check", &Board::check, ReleaseGil());
+}
+
+void bind_client(nb::module_& m) {
+  nb::class_<Client>(m, "Client")
+      .def(nb::init<std::shared_ptr<Segment>>(), "segment"_a)
+      .def(
+          "allocate",
+          [](Client& client, int32_t model) {
+            int32_t query = veltair::ipc::kNone;
+            const veltair::ipc::Verdict verdict = client.allocate(model, &query);
+            return std::make_pair(verdict, query);
+          },
+          "model"_a, ReleaseGil())
+      .def(
+          "submit",
+          [](Client& client, int32_t query, std::optional<int64_t> arrival_ns, int64_t deadline_ns,
+             int64_t tag) {
+            const int64_t now_ns = veltair::ipc::monotonic_ns();
+            return client.submit(query, arrival_ns.value_or(now_ns), deadline_ns, tag, now_ns);
+          },
+          "query"_a, "arrival_ns"_a.none(), "deadline_ns"_a, "tag"_a, ReleaseGil())
+      .def("close", &Client::close, ReleaseGil())
+      .def("release", &Client::release, "query"_a, ReleaseGil())
+      .def("error", &Client::error, "query"_a)
+      .def("poll", &Client::poll, "limit"_a, ReleaseGil())
+      .def("wait", &Client::wait, "timeout_ns"_a, ReleaseGil())
+      .def("fileno", &Client::descriptor)
+      .def_prop_ro("server_gone", &Client::server_gone)
+      .def(
+          "tensor",
+          [](Client& client, int32_t model, int32_t tensor, int32_t slot) {
+            return tensor_bytes(client.board().shared_segment(), model, tensor, slot);
+          },
+          "model"_a, "tensor"_a, "slot"_a)
+      .def("first_slot", [](const Client& client, int32_t model) {
+        return client.segment().models()[model].first_slot;
+      });
+}
+
+// What a worker runs for one model of the segment; None: not served.
+using ServedModel =
+    std::optional<std::pair<std::shared_ptr<veltair::engine::Model>, veltair::sched::ModelProfile>>;
+
+std::unique_ptr<veltair::ipc::Worker> make_worker(std::shared_ptr<Segment> segment, int32_t index,
+                                                  const std::vector<ServedModel>& models,
+                                                  int64_t spin_ns) {
+  std::vector<veltair::ipc::WorkerModel> served;
+  for (const ServedModel& model : models) {
+    served.push_back(model ? veltair::ipc::WorkerModel{model->first, model->second}
+                           : veltair::ipc::WorkerModel{});
+  }
+  return std::make_unique<veltair::ipc::Worker>(std::move(segment), index, std::move(served),
+                                                veltair::engine::GangOptions{.spin_ns = spin_ns});
+}
+
+void bind_ipc(nb::module_& parent) {
+  using veltair::ipc::Worker;
+  nb::module_ m = parent.def_submodule("ipc", "The shared segment: server, clients, workers.");
+  bind_ipc_records(m);
+  bind_segment(m);
+  bind_board(m);
+  bind_client(m);
+  nb::class_<Worker>(m, "Worker")
+      .def(nb::new_(&make_worker), nb::kw_only(), "segment"_a, "index"_a, "models"_a, "spin_ns"_a)
+      .def("run", &Worker::run, ReleaseGil())
+      .def("leave", &Worker::leave)
+      .def("beat", &Worker::beat);
+}
+
 }  // namespace
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): nanobind hands the module by value
 NB_MODULE(_native, m) {
   m.doc() = "Veltair's native engine, policies and shared segment.";
   bind_engine(m);
+  bind_sched(m);
+  bind_ipc(m);
 }

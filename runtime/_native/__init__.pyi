@@ -5,6 +5,9 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
+from . import ipc as ipc
+from . import sched as sched
+
 # The engine (runtime/native/engine).
 
 # storage, index, offset_bytes, (DLPack code, bits, lanes), shape, strides

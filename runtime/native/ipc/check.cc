@@ -1,0 +1,142 @@
+// The integrity check: what must hold whenever nobody is inside a critical section.
+#include <bit>
+#include <string>
+#include <vector>
+
+#include "native/ipc/board.h"
+
+namespace veltair::ipc {
+namespace {
+
+std::string text(const char* what, int64_t number) { return what + std::to_string(number); }
+
+}  // namespace
+
+std::string Board::check() {
+  Critical critical(*this);
+  for (auto part :
+       {&Board::check_cores, &Board::check_queue, &Board::check_tasks, &Board::check_slots}) {
+    if (std::string wrong = (this->*part)(); !wrong.empty()) return wrong;
+  }
+  return {};
+}
+
+std::string Board::check_cores() const {
+  std::vector<int32_t> held(workers_.size());
+  int32_t free = 0;
+  for (size_t c = 0; c < cores_.size(); ++c) {
+    const int32_t owner = cores_[c].owner.load(std::memory_order_relaxed);
+    if (owner == kNone) {
+      ++free;
+    } else if (owner < 0 || owner >= static_cast<int32_t>(workers_.size())) {
+      return text("a core is owned by no worker that exists: core ", static_cast<int64_t>(c));
+    } else {
+      ++held[owner];
+    }
+  }
+  if (free != header_.free_cores) return text("the count of free cores is not ", free);
+  int32_t live = 0;
+  bool short_of_cores = false;
+  for (size_t w = 0; w < workers_.size(); ++w) {
+    const WorkerRecord& worker = workers_[w];
+    const auto number = static_cast<int64_t>(w);
+    const bool busy = worker.running.task != kNone;
+    live += is(worker.state, WorkerState::kAbsent) ? 0 : 1;
+    if (busy != is(worker.state, WorkerState::kBusy))
+      return text("task and state of worker ", number);
+    if (held[w] != worker.running.cores_held) return text("the cores held by worker ", number);
+    if (busy != (held[w] > 0)) return text("a worker has cores if it has a task: not ", number);
+    if (busy && held[w] > worker.running.cores_wanted)
+      return text("too many cores: worker ", number);
+    short_of_cores |= busy && held[w] < worker.running.cores_wanted;
+  }
+  if (short_of_cores && free > 0) return "a core is free and a block waits for one";
+  if (live != header_.live_workers) return text("the count of live workers is not ", live);
+  return {};
+}
+
+std::string Board::check_queue() const {
+  int32_t length = 0;
+  int32_t previous = kNone;
+  for (int32_t t = header_.queue_head; t != kNone; previous = t, t = tasks_[t].task.next) {
+    if (++length > header_.geometry.n_slots) return "the run queue is a ring";
+    if (!is(tasks_[t].state, TaskState::kQueued)) return text("in the queue, not queued: task ", t);
+    if (tasks_[t].previous != previous) return text("the queue's back link of task ", t);
+    if (previous != kNone && tasks_[previous].task.order >= tasks_[t].task.order) {
+      return text("the queue is out of order at task ", t);
+    }
+  }
+  if (previous != header_.queue_tail) return "the queue's tail is not its last task";
+  if (length != header_.queue_length) return text("the queue's length is not ", length);
+  return {};
+}
+
+std::string Board::check_tasks() const {
+  int32_t queued = 0;
+  for (int32_t t = 0; t < header_.geometry.n_slots; ++t) {
+    const TaskRecord& task = tasks_[t];
+    if (is(task.state, TaskState::kNone)) continue;
+    if (is(task.state, TaskState::kFinishing)) return text("half finished: task ", t);
+    queued += is(task.state, TaskState::kQueued) ? 1 : 0;
+    if (is(task.state, TaskState::kRunning) && workers_[task.worker].running.task != t) {
+      return text("running, but on no worker: task ", t);
+    }
+    for (int32_t q = t; q < t + task.task.queries; ++q) {
+      if (!is(queries_[q].state, QueryState::kInTask) || queries_[q].task != t) {
+        return text("a task's query is elsewhere: query ", q);
+      }
+    }
+  }
+  if (queued != header_.queue_length)
+    return text("queued tasks are not all in the queue: ", queued);
+  for (size_t w = 0; w < workers_.size(); ++w) {
+    const int32_t t = workers_[w].running.task;
+    if (t == kNone) continue;
+    if (!is(tasks_[t].state, TaskState::kRunning) || tasks_[t].worker != static_cast<int32_t>(w)) {
+      return text("runs a task that is elsewhere: worker ", static_cast<int64_t>(w));
+    }
+  }
+  return {};
+}
+
+std::string Board::check_slots() const {
+  std::vector<int32_t> waiting(kMaxClients);
+  for (const ModelRecord& model : models_) {
+    const std::span<const uint64_t> bitmap = segment_->free_slots(model);
+    int32_t free = 0;
+    for (int32_t slot = 0; slot < model.slots; ++slot) {
+      const int32_t q = model.first_slot + slot;
+      const QueryRecord& query = queries_[q];
+      const bool is_free = is(query.state, QueryState::kFree);
+      free += is_free ? 1 : 0;
+      if (is_free != (((bitmap[slot / 64] >> (slot % 64)) & 1) != 0)) {
+        return text("state and free map disagree: query ", q);
+      }
+      if (is(query.state, QueryState::kInTask) && is(tasks_[query.task].state, TaskState::kNone)) {
+        return text("in a task that is none: query ", q);
+      }
+      if (is_free) continue;
+      if (!is(query.state, QueryState::kInTask) &&
+          !is(clients_[query.client].state, ClientState::kLive)) {
+        return text("held by a client that is gone: query ", q);
+      }
+      if (is(query.state, QueryState::kDone) && query.delivered == 0) ++waiting[query.client];
+    }
+    if (free != model.free_slots) return text("the count of free slots is not ", free);
+  }
+  for (int32_t c = 0; c < kMaxClients; ++c) {
+    const ClientRecord& client = clients_[c];
+    if (static_cast<int32_t>(client.tail - client.head) != waiting[c]) {
+      return text("ring and completions disagree: client ", c);
+    }
+    for (uint32_t i = client.head; i != client.tail; ++i) {
+      const uint32_t q = segment_->ring(c)[i % header_.geometry.ring_capacity];
+      if (queries_[q].client != c || !is(queries_[q].state, QueryState::kDone)) {
+        return text("in a ring, not done: query ", q);
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace veltair::ipc

@@ -1,0 +1,194 @@
+// The records of the shared segment: what lies where, and who may write it.
+//
+// Every record is plain data at a fixed place, zero when the segment is made, and names others by
+// index, never by address. Unless said otherwise a field is guarded by `Header::mutex`.
+//
+// A process can be killed at any instruction, also inside a critical section. So each thing has one
+// field that says what it is (`QueryRecord::state`, `TaskRecord::state`, `CoreRecord::owner`,
+// `WorkerRecord::state`, `ClientRecord::state`), each change is committed by one store to it, and
+// all else (queue links, free bitmaps, counts, rings) is rebuilt from these fields by repair.cc.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "native/sched/view.h"
+
+namespace veltair::ipc {
+
+inline constexpr uint64_t kMagic = 0x7261'6974'6c65'7631;  // "1veltair", little-endian
+inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr size_t kAlignment = 64;  // of every record, table and tensor slot
+inline constexpr int32_t kNone = sched::kNone;
+inline constexpr int32_t kMaxClients = 64;
+inline constexpr int32_t kMaxAttempts = 3;  // workers that may die over one task before it fails
+
+enum class ServerState : uint32_t { kStarting, kServing, kDraining, kStopped };
+enum class ModelState : uint32_t { kLoading, kReady, kUnavailable };
+
+// Why a query failed; the first four were refused and never accepted.
+enum class Failure : uint32_t {
+  kQueueFull,
+  kDeadline,
+  kDraining,
+  kUnavailable,
+  kError,
+  kCancelled
+};
+inline constexpr int kFailures = 6;
+
+// Latency histogram: below 2^10 ns, then eight buckets an octave up to 2^36 ns, then the rest.
+inline constexpr int kFirstOctave = 10;
+inline constexpr int kLastOctave = 36;
+inline constexpr int kBuckets = 2 + (kLastOctave - kFirstOctave) * 8;
+
+// Atomic, each by itself: read at any time without the mutex.
+struct alignas(kAlignment) Counters {
+  std::atomic<uint64_t> accepted;
+  std::atomic<uint64_t> succeeded;
+  std::atomic<uint64_t> failed[kFailures];  // by Failure
+  std::atomic<uint64_t> within_qos;
+  std::atomic<uint64_t> executions;
+  std::atomic<uint64_t> queue_ns;
+  std::atomic<uint64_t> compute_ns;
+  std::atomic<uint64_t> request_ns;
+  std::atomic<uint64_t> latency[kBuckets];
+};
+
+struct alignas(kAlignment) ModelRecord {
+  // Written before the segment is shared, then constant.
+  char name[256];
+  int64_t version;
+  int64_t qos_ns;
+  int64_t expected_ns;  // of one task on `needed_cores`, alone
+  int32_t needed_cores;
+  int32_t first_slot;  // of the server's slots; also the number of its first query record
+  int32_t slots;
+  int32_t inputs;
+  int32_t outputs;
+  int64_t tensors_offset;   // TensorRecord[inputs + outputs]
+  int64_t bitmap_offset;    // uint64_t[ceil(slots / 64)]: set where a slot is free
+  int64_t metadata_offset;  // opaque to this layer: the model as clients see it
+  int64_t metadata_bytes;
+
+  std::atomic<uint32_t> state;  // ModelState; stored with release after `reason`
+  char reason[512];             // written once, by rank 0
+  int32_t free_slots;
+  Counters counters;
+};
+
+// One tensor's arena: `slots` places, `stride_bytes` apart; neighbours are a batch.
+struct TensorRecord {
+  int64_t offset;
+  int64_t bytes;
+  int64_t stride_bytes;  // `bytes` up to the next multiple of kAlignment
+};
+
+enum class QueryState : uint32_t {
+  kFree,
+  kHeld,    // a client fills it
+  kInTask,  // it waits or runs; the task's state says which
+  kDone,    // its completion waits in the client's ring, or the client reads the outputs
+};
+
+struct alignas(kAlignment) QueryRecord {
+  std::atomic<uint32_t> state;  // QueryState
+  int32_t model;                // constant
+  int32_t client;
+  int32_t task;        // number of the task's first query
+  uint32_t abandoned;  // nobody waits for it any more: free it when it ends
+  uint32_t delivered;  // taken from the ring
+  uint32_t failed;
+  int64_t tag;
+  int64_t arrival_ns;
+  int64_t deadline_ns;
+  int64_t submit_ns;
+  int64_t start_ns;
+  int64_t end_ns;
+  char error[160];
+};
+
+enum class TaskState : uint32_t { kNone, kQueued, kRunning, kFinishing };
+
+// A task has the number of its first query, so there is nothing to allocate.
+struct alignas(kAlignment) TaskRecord {
+  sched::Task task;             // first: policies see it through sched::Table
+  std::atomic<uint32_t> state;  // TaskState
+  int32_t worker;
+  int32_t previous;  // in the run queue
+};
+
+enum class WorkerState : uint32_t { kAbsent, kIdle, kBusy };
+
+struct alignas(kAlignment) WorkerRecord {
+  sched::Running running;       // first: policies see it through sched::Table
+  std::atomic<uint32_t> state;  // WorkerState
+  int32_t pid;
+  uint32_t signalled;                // woken for work that it has not taken yet
+  std::atomic<int64_t> beat_ns;      // written by the worker's control thread, without the mutex
+  std::atomic<int64_t> progress_ns;  // at each task and block boundary
+  alignas(kAlignment) std::atomic<uint32_t> work;   // futex: there is work, or the server's state
+  alignas(kAlignment) std::atomic<uint32_t> cores;  // futex: the worker's cores have grown
+};
+
+struct alignas(kAlignment) CoreRecord {
+  std::atomic<int32_t> owner;  // worker, or kNone
+  int32_t cpu;                 // constant: number of the operating system
+};
+
+enum class ClientState : uint32_t { kFree, kLive };
+
+struct alignas(kAlignment) ClientRecord {
+  std::atomic<uint32_t> state;  // ClientState
+  int32_t pid;
+  uint32_t head;                                   // of its ring of query numbers: next to take
+  uint32_t tail;                                   // next to fill; equal: empty
+  alignas(kAlignment) std::atomic<uint32_t> done;  // futex: completions came, or the server's state
+};
+
+// Where the tables lie; constant once the segment is shared.
+struct Geometry {
+  int64_t bytes = 0;  // of the whole segment
+  int32_t n_cores = 0;
+  int32_t n_workers = 0;
+  int32_t n_models = 0;
+  int32_t n_slots = 0;
+  uint32_t ring_capacity = 0;  // a power of two, at least n_slots: a ring is never full
+  int64_t cores_offset = 0;    // CoreRecord[n_cores]
+  int64_t workers_offset = 0;  // WorkerRecord[n_workers]
+  int64_t clients_offset = 0;  // ClientRecord[kMaxClients]
+  int64_t models_offset = 0;   // ModelRecord[n_models]
+  int64_t queries_offset = 0;  // QueryRecord[n_slots]
+  int64_t tasks_offset = 0;    // TaskRecord[n_slots]
+  int64_t rings_offset = 0;    // uint32_t[kMaxClients][ring_capacity]
+};
+
+struct alignas(kAlignment) Header {
+  // Constant once the segment is shared.
+  std::atomic<uint64_t> magic;  // stored last
+  uint32_t layout_version;
+  uint32_t header_bytes;
+  Geometry geometry;
+  int32_t server_pid;
+  int32_t admission;    // whether deadlines refuse
+  char scheduling[32];  // the policies' names
+  char batching[32];
+  char placement[32];
+
+  alignas(kAlignment) std::atomic<uint32_t> state;  // ServerState
+  std::atomic<uint32_t> stop_requested;             // any rank's wish; rank 0 acts on it
+  std::atomic<uint64_t> repairs;
+
+  alignas(kAlignment) pthread_mutex_t mutex;  // process-shared, robust
+  int32_t queue_head;                         // the run queue: a list of tasks by `order`
+  int32_t queue_tail;
+  int32_t queue_length;
+  int32_t free_cores;
+  int32_t live_workers;
+  int64_t next_order;
+};
+
+}  // namespace veltair::ipc

@@ -1,0 +1,43 @@
+#include "native/sched/profile.h"
+
+#include <stdexcept>
+
+namespace veltair::sched {
+
+void ModelProfile::finish() {
+  if (cores.empty() || cores.front() != 1 || levels < 1) {
+    throw std::invalid_argument("a profile begins at 1 core and has at least one level");
+  }
+  for (size_t i = 1; i < cores.size(); ++i) {
+    if (cores[i] <= cores[i - 1]) throw std::invalid_argument("a profile's cores ascend");
+  }
+  const size_t table = cores.size() * static_cast<size_t>(levels);
+  if (model_ns.size() != table) throw std::invalid_argument("model_ns is not [cores][levels]");
+  first_row.clear();
+  int32_t rows = 0;
+  for (int32_t count : variants) {
+    if (count < 1) throw std::invalid_argument("a layer has at least one variant");
+    first_row.push_back(rows);
+    rows += count;
+  }
+  if (layer_ns.size() != static_cast<size_t>(rows) * table) {
+    throw std::invalid_argument("layer_ns is not [layers][variants][cores][levels]");
+  }
+}
+
+NeededCores needed_cores(const ModelProfile& profile, int32_t total_cores) {
+  int32_t fastest = 0;
+  for (int32_t i = 0; i < static_cast<int32_t>(profile.cores.size()); ++i) {
+    if (profile.cores[i] > total_cores) break;
+    const int64_t time_ns = profile.model_time(i, 0);
+    if (profile.qos_ns > 0 && time_ns <= profile.qos_ns) {
+      return {profile.cores[i], time_ns, CoreNeed::kMeetsTarget};
+    }
+    if (time_ns < profile.model_time(fastest, 0)) fastest = i;
+  }
+  const int64_t best_ns = profile.model_time(fastest, 0);
+  if (profile.qos_ns > 0) return {total_cores, best_ns, CoreNeed::kOutOfReach};
+  return {profile.cores[fastest], best_ns, CoreNeed::kNoTarget};
+}
+
+}  // namespace veltair::sched

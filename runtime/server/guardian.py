@@ -1,0 +1,54 @@
+"""Keeps a rank alive while `mpirun` ends, so that accepted queries are still answered.
+
+`mpirun` that gets SIGTERM or Ctrl-C sends SIGTERM to its ranks and, a quarter of a second later,
+SIGKILL, and no option changes that. So the process that `mpirun` starts is only a guardian: it
+starts the rank as a child in a session of its own, hands signals on, and ends as the rank does. The
+rank leaves MPI at the first signal and drains in its own time.
+
+This module runs before anything else is imported: a process is forked best while it is small.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+_PR_SET_PDEATHSIG = 1
+
+
+def enter_guarded() -> None:
+    """Returns in a child of this process; this process itself only guards it, and never returns."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    guardian = os.getpid()
+    # Blocked until the handlers are there, or the child is out of reach of the signals.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+    rank = os.fork()
+    if rank:
+        _guard(rank)
+    os.setsid()
+    # SIGKILL on the guardian is `mpirun`'s last word: for the rank it means the same as SIGTERM.
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+    if os.getppid() != guardian:
+        os._exit(1)
+
+
+def _guard(rank: int) -> None:
+    for number in _FORWARDED:
+        signal.signal(number, lambda number, _frame: os.kill(rank, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+    # WNOWAIT: until it is reaped below its number is not given to another process.
+    os.waitid(os.P_PID, rank, os.WEXITED | os.WNOWAIT)
+    for number in _FORWARDED:
+        signal.signal(number, signal.SIG_IGN)
+    _, status = os.waitpid(rank, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:  # let `mpirun` see the same death
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code if code >= 0 else 128 - code)
