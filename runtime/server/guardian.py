@@ -31,10 +31,15 @@ def enter_guarded() -> None:
         _guard(rank)
     os.setsid()
     # SIGKILL on the guardian is `mpirun`'s last word: for the rank it means the same as SIGTERM.
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    stop_with_parent()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
     if os.getppid() != guardian:
         os._exit(1)
+
+
+def stop_with_parent() -> None:
+    """Lets the kernel send this process SIGTERM when its parent ends, however it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _guard(rank: int) -> None:
