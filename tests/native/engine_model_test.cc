@@ -89,7 +89,7 @@ ModelSpec add_model(const WeightsFile& weights) {
   spec.kernels_path = FAKE_KERNELS;
   spec.weights_path = weights.path();
   spec.weights_bytes = kBytes;
-  spec.arena_bytes = kArenaOffset + 2 * 4096;
+  spec.arena_bytes = kArenaOffset + 8192;
   spec.input_bytes = {kBytes};
   spec.output_bytes = {kBytes};
   const ArgumentSpec first = argument(Storage::kArena, kArenaOffset);
@@ -148,6 +148,7 @@ void instances_share_a_model() {
   const WeightsFile weights;
   const auto model = std::make_shared<Model>(ffi(), add_model(weights));
   std::vector<std::thread> threads;
+  threads.reserve(3);
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&model] {
       Instance instance(model, all_cores());

@@ -14,6 +14,7 @@ using Lambda = int (*)(int, Env*, void*);
 
 }  // namespace
 
+// NOLINTBEGIN(bugprone-reserved-identifier): the names are TVM's
 #define EXPORT __attribute__((visibility("default")))
 
 extern "C" {
@@ -81,3 +82,4 @@ EXPORT int __tvm_ffi_fail(void*, const TVMFFIAny*, int32_t, TVMFFIAny*) {
 
 EXPORT int __tvm_ffi_fail_silently(void*, const TVMFFIAny*, int32_t, TVMFFIAny*) { return -1; }
 }
+// NOLINTEND(bugprone-reserved-identifier)
