@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from veltair.runtime.errors import ArtifactError, InputError
+from veltair.runtime.machine import cpu_flags
 from veltair.runtime.manifest import (
     KERNELS_FILE,
     MANIFEST_FILE,
@@ -17,7 +18,6 @@ from veltair.runtime.manifest import (
     read_manifest,
 )
 
-_CPUINFO = Path("/proc/cpuinfo")
 _HASH_CHUNK_BYTES = 1 << 20
 
 # What /proc/cpuinfo lists for each level of the x86-64 psABI, beyond x86-64-v2.
@@ -53,17 +53,6 @@ class FoundArtifact:
     error: ArtifactError | None
 
 
-def cpu_flags(cpuinfo: Path = _CPUINFO) -> frozenset[str]:
-    """Returns the features that the operating system reports; `lzcnt` counts as `abm`."""
-    for line in cpuinfo.read_text(encoding="ascii", errors="replace").splitlines():
-        if line.startswith("flags"):
-            flags = set(line.partition(":")[2].split())
-            if "lzcnt" in flags:
-                flags.add("abm")
-            return frozenset(flags)
-    return frozenset()
-
-
 def available_isa(flags: frozenset[str] | None = None) -> Isa | None:
     """Returns the highest instruction set of `ISA_FLAGS` that this CPU has.
 
@@ -72,10 +61,16 @@ def available_isa(flags: frozenset[str] | None = None) -> Isa | None:
     """
     present = cpu_flags() if flags is None else flags
     best: Isa | None = None
-    for isa, needed in ISA_FLAGS.items():
-        if needed <= present:
+    for isa in ISA_FLAGS:
+        if not missing_flags(isa, present):
             best = isa
     return best
+
+
+def missing_flags(isa: Isa, flags: frozenset[str]) -> list[str]:
+    """Returns what `isa` needs and `flags` lacks, sorted; Linux names `lzcnt` either way."""
+    present = flags | {"abm"} if "lzcnt" in flags else flags
+    return sorted(ISA_FLAGS[isa] - present)
 
 
 def resolve_folder(path: Path) -> Path:
@@ -163,7 +158,7 @@ def _versions(model: Path) -> list[int]:
 
 def _check_isa(folder: Path, isa: Isa) -> None:
     flags = cpu_flags()
-    missing = ISA_FLAGS[isa] - flags
+    missing = missing_flags(isa, flags)
     if missing:
         here = available_isa(flags)
         remedy = (
@@ -172,7 +167,7 @@ def _check_isa(folder: Path, isa: Isa) -> None:
             else f"Veltair needs a CPU with at least {min(ISA_FLAGS)}"
         )
         raise ArtifactError(
-            f"{folder}: compiled for {isa}, this CPU lacks {', '.join(sorted(missing))}; {remedy}"
+            f"{folder}: compiled for {isa}, this CPU lacks {', '.join(missing)}; {remedy}"
         )
 
 

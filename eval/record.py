@@ -1,0 +1,83 @@
+"""What a measured result is saved with: the machine, the revision, and how it was measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veltair.runtime.errors import InputError
+from veltair.runtime.machine import machine_facts
+
+_SOURCE = Path(__file__).resolve().parent
+
+
+def provenance(command: str) -> dict[str, Any]:
+    """Returns what says where a result comes from.
+
+    Args:
+        command: what makes the result again.
+    """
+    return {
+        "command": command,
+        "version": version("veltair"),
+        "revision": revision(),
+        "machine": machine_facts(),
+        "load_average_before": os.getloadavg()[0],
+    }
+
+
+def revision() -> str:
+    """Returns the commit of the source tree, `+changes` appended where it differs, or `unknown`."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return f"{commit}+changes" if _git("status", "--porcelain") else commit
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def spread(values: NDArray[Any]) -> dict[str, float | int]:
+    """Returns the 10th, 50th and 90th percentile; whole numbers (nanoseconds) for integers."""
+    whole = np.issubdtype(values.dtype, np.integer)
+    points = np.percentile(values, [10, 50, 90])
+    convert = int if whole else float
+    return {name: convert(p) for name, p in zip(("p10", "p50", "p90"), points, strict=True)}
+
+
+def check_writable(path: Path | None) -> None:
+    """Refuses a result file whose folder is missing before anything is measured.
+
+    Raises:
+        InputError: there is no such folder.
+    """
+    if path is not None and not path.parent.is_dir():
+        raise InputError(f"--json {path}: there is no folder {path.parent}; create it first")
+
+
+def write_result(path: Path, result: dict[str, Any]) -> None:
+    """Writes a result as JSON, whole or not at all.
+
+    Raises:
+        InputError: it can't be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"--json {path}: can't be written ({error.strerror})") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _git(*arguments: str) -> str:
+    finished = subprocess.run(
+        ["git", *arguments], cwd=_SOURCE, capture_output=True, text=True, check=True, timeout=10
+    )
+    return finished.stdout.strip()
