@@ -41,16 +41,16 @@ _KINDS = {"serial": ForKind.SERIAL, "parallel": ForKind.PARALLEL, "unroll": ForK
 class Register:
     """A vector variable that LLVM keeps in a register: read with `get`, written with `set`."""
 
-    def __init__(self, buffer: Buffer) -> None:
-        self._buffer = buffer
+    def __init__(self, buffer: Buffer, lanes: int) -> None:
+        self._buffer, self._lanes = buffer, lanes
 
     def get(self) -> Expr:
         """The value."""
-        return BufferLoad(self._buffer, [0])
+        return load(self._buffer, [0], self._lanes)
 
     def store(self, value: Expr) -> Statement:
         """The statement that sets the value."""
-        return BufferStore(self._buffer, value, [0])
+        return BufferStore(self._buffer, value, _span([0], self._lanes))
 
 
 class Loops:
@@ -109,10 +109,11 @@ class Loops:
     def register(self, name: str, lanes: int) -> Register:
         """Allocates a float32 register of some lanes."""
         self._names += 1
-        dtype = "float32" if lanes == 1 else f"float32x{lanes}"
-        buffer = tirx.decl_buffer((1,), dtype, f"{name}_{self._names}", scope="local")
+        # Of the default scope, which TVM puts on the stack (and LLVM in a register) while small;
+        # "local" it would ask the runtime for, on every iteration.
+        buffer = tirx.decl_buffer((lanes,), "float32", f"{name}_{self._names}")
         self._emit(AllocBuffer(buffer))
-        return Register(buffer)
+        return Register(buffer, lanes)
 
     def scratch(self, name: str, size: int) -> Buffer:
         """Allocates float32 working memory for the enclosing block."""

@@ -1,0 +1,72 @@
+"""Child processes that never outlive the command that started them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import IO
+
+STOP_S = 30.0
+KILL_S = 5.0
+
+
+@contextmanager
+def child(
+    command: Sequence[str], stdout: IO[str] | int | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """Runs a command in a session of its own, and ends that session on the way out.
+
+    A session of its own, so that a Ctrl-C reaches this process alone and the children are stopped
+    in their order. They get SIGTERM first, which a server answers by draining.
+
+    Args:
+        command: program and arguments.
+        stdout: as of `subprocess.Popen`.
+
+    Yields:
+        The process.
+    """
+    process = subprocess.Popen(command, stdout=stdout, text=True, start_new_session=True)
+    try:
+        yield process
+    finally:
+        stop(process)
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    """Ends a process and whatever is left of its session."""
+    if process.poll() is None:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_S)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # the session that it leads, also after its end
+    process.wait(KILL_S)
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Makes SIGTERM unwind the stack as Ctrl-C does, so that the children are ended."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """Returns the command that runs a module with this interpreter."""
+    return [sys.executable, "-m", module, *arguments]

@@ -1,0 +1,101 @@
+"""A server for the length of a block, as `veltair serve` starts it."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import subprocess
+import threading
+import time
+from contextlib import contextmanager
+from queue import Empty, Queue
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from veltair.eval.children import child, python
+from veltair.runtime.errors import VeltairError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+START_S = 60.0
+POLL_S = 0.02
+
+_ADDRESS = re.compile(r"https?://\S+?:\d+")
+
+
+@contextmanager
+def serving(
+    repository: Path, *, workers: int, config: Path | None = None, port: int = 0
+) -> Iterator[str]:
+    """Serves a repository until the block ends.
+
+    Args:
+        repository: folder of artifacts.
+        workers: worker ranks.
+        config: a `serve.toml`.
+        port: of HTTP; 0 takes a free one.
+
+    Yields:
+        The server's address, once it is ready.
+
+    Raises:
+        VeltairError: it ended, or was not ready in time.
+    """
+    arguments = ["serve", "--repository", str(repository), "--workers", str(workers)]
+    arguments += ["--http-port", str(port)]
+    if config is not None:
+        arguments += ["--config", str(config)]
+    with child(python("veltair.runtime.cli", *arguments), subprocess.PIPE) as process:
+        address = _wait_for_address(process)
+        _wait_until_ready(process, address)
+        yield address
+
+
+def _wait_for_address(process: subprocess.Popen[str]) -> str:
+    """Reads the server's lines until one has its address; goes on reading them afterwards."""
+    found: Queue[str | None] = Queue()
+    output = process.stdout
+    assert output is not None
+
+    def read() -> None:
+        for line in output:
+            print(line, end="", flush=True)
+            if match := _ADDRESS.search(line):
+                found.put(match.group())
+        found.put(None)
+
+    threading.Thread(target=read, name="server output", daemon=True).start()
+    try:
+        address = found.get(timeout=START_S)
+    except Empty as error:
+        raise VeltairError(
+            f"the server did not say its address within {START_S:.0f} s; its lines are above"
+        ) from error
+    if address is None:
+        raise VeltairError(f"the server ended with code {process.wait()}; its lines are above")
+    return address
+
+
+def _wait_until_ready(process: subprocess.Popen[str], address: str) -> None:
+    end_s = time.monotonic() + START_S
+    while not _is_ready(address):
+        if process.poll() is not None:
+            raise VeltairError(f"the server ended with code {process.returncode}")
+        if time.monotonic() > end_s:
+            raise VeltairError(f"the server at {address} was not ready within {START_S:.0f} s")
+        time.sleep(POLL_S)
+
+
+def _is_ready(address: str) -> bool:
+    parts = urlsplit(address)
+    assert parts.hostname is not None
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=5)
+    try:
+        connection.request("GET", "/v2/health/ready")
+        return connection.getresponse().status == http.client.OK
+    except OSError:
+        return False
+    finally:
+        connection.close()
