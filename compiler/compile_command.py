@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from veltair.compiler.clean import Shape
 from veltair.compiler.kernels.spec import LANES
 from veltair.compiler.pipeline import CompileOptions, check_name, compile_model
-from veltair.compiler.table import layer_table
+from veltair.compiler.table import layer_table, table_console
 from veltair.runtime.artifact import available_isa
 from veltair.runtime.errors import InputError
 from veltair.runtime.manifest import Isa
@@ -55,7 +55,7 @@ def command(
     console = Console(stderr=True)
     with _Bar(console) as bar:
         result = compile_model(options, bar)
-    Console().print(layer_table(result.manifest))
+    table_console().print(layer_table(result.manifest))
     print(
         f"{options.target}: {len(result.manifest.layers)} layers for {options.isa}; largest "
         f"difference to ONNX Runtime {result.difference:.1e} of the output's range"

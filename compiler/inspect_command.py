@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from veltair.compiler.table import layer_table
+from veltair.compiler.table import layer_table, table_console
 from veltair.runtime.artifact import open_artifact
 
 
@@ -23,7 +22,7 @@ def command(
         print(artifact.manifest.to_json().decode())
         return
     manifest = artifact.manifest
-    Console().print(layer_table(manifest))
+    table_console().print(layer_table(manifest))
     for kind, tensors in (("input", manifest.inputs), ("output", manifest.outputs)):
         for tensor in tensors:
             print(f"{kind} {tensor.name}: {tensor.dtype}{list(tensor.shape)}")

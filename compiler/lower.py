@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import tvm
+from tvm_ffi.structural import StructuralKey
 
 from veltair.compiler import kernels
 from veltair.compiler.graph import Array, EpilogueStep, Graph, Op
@@ -69,6 +69,10 @@ class _Core:
     flops: int
 
 
+def _step_label(step: EpilogueStep) -> str:
+    return "bias" if (step.kind, step.operand) == ("add", "channel") else step.kind
+
+
 class _Lowering:
     def __init__(self, graph: Graph, plan: Plan, isa: str) -> None:
         self.graph = graph
@@ -88,11 +92,11 @@ class _Lowering:
         }
         core = rules[op.kind](op)
         activations = [n for n in op.reads if self.graph.tensors[n].data is None]
-        label = "+".join([core.label, *(s.kind for s in op.epilogue)])
+        label = "+".join([core.label, *(_step_label(s) for s in op.epilogue)])
         return Request(
             key=core.key,
             build=core.build,
-            arguments=(*core.arguments, *(self.plan.placements[o] for o in op.outputs)),
+            arguments=tuple(core.arguments),
             op=label,
             nodes=op.nodes,
             input_shapes=tuple(self.graph.tensors[n].shape for n in activations),
@@ -178,7 +182,7 @@ class _Lowering:
         return _Core(
             key=conv,
             build=lambda: kernels.build_conv2d(conv, self.isa),
-            arguments=[data, Constant(data=weight, packing="weight"), *operands],
+            arguments=[data, Constant(data=weight, packing="weight"), *operands, output],
             label=f"{kind}{height}x{width}",
             flops=2 * n * out_h * out_w * weight.size,
         )
@@ -194,7 +198,7 @@ class _Lowering:
         return _Core(
             key=matmul,
             build=lambda: kernels.build_matmul(matmul, self.isa),
-            arguments=[data, Constant(data=weight, packing="weight"), *operands],
+            arguments=[data, Constant(data=weight, packing="weight"), *operands, output],
             label="matmul",
             flops=2 * m * k * n,
         )
@@ -206,7 +210,7 @@ class _Lowering:
         return _Core(
             key=matmul,
             build=lambda: kernels.build_batch_matmul(matmul, self.isa),
-            arguments=[a, b],
+            arguments=[a, b, output],
             label="batch_matmul",
             flops=2 * math.prod(output.shape) * a.shape[2],
         )
@@ -227,7 +231,7 @@ class _Lowering:
         return _Core(
             key=pool,
             build=lambda: kernels.build_pool2d(pool, self.isa),
-            arguments=[data],
+            arguments=[data, output],
             label=f"{pool.kind}pool{height}x{width}",
             flops=math.prod(self._shape(op.outputs[0])) * height * width,
         )
@@ -239,7 +243,7 @@ class _Lowering:
         return _Core(
             key=lrn,
             build=lambda: kernels.build_lrn(lrn, self.isa),
-            arguments=[data],
+            arguments=[data, output],
             label="lrn",
             flops=math.prod(shape) * (2 * lrn.size + 3),
         )
@@ -251,7 +255,7 @@ class _Lowering:
         return _Core(
             key=softmax,
             build=lambda: kernels.build_softmax(softmax, self.isa),
-            arguments=[data],
+            arguments=[data, output],
             label="log_softmax" if softmax.log else "softmax",
             flops=4 * math.prod(data.shape),
         )
@@ -277,7 +281,7 @@ class _Lowering:
         return _Core(
             key=relayout,
             build=lambda: kernels.build_relayout(relayout, self.isa),
-            arguments=[data],
+            arguments=[data, output],
             label=f"{kinds[len(data.shape)]}_to_{kinds[len(output.shape)]}",
             flops=0,
         )
@@ -291,9 +295,9 @@ class _Lowering:
                 self._place(name) if data is None else Constant(data=data, packing="none")
             )
         return _Core(
-            key=tvm.ir.structural_hash(func, map_free_vars=True),
+            key=StructuralKey(func),
             build=lambda: _default_kernel(func, op.attrs["name"]),
-            arguments=arguments,
+            arguments=[*arguments, *(self._place(o) for o in op.outputs)],
             label=op.attrs["name"],
             flops=sum(math.prod(self._shape(o)) for o in op.outputs),
         )

@@ -154,10 +154,7 @@ class _Lowering:
                 names[binding.var] = call.outputs
                 calls.append(call)
             elif isinstance(value, tvm.ir.Call):
-                raise UnsupportedOperatorError(
-                    f"{describe(self.op.protos[0])}: TVM has no kernel for {value.op.name}; "
-                    "rewrite this part of the model with other operators"
-                )
+                raise NotImplementedError(f"no kernel for {value.op.name}")
             else:
                 names[binding.var] = (self._operand(value, names),)
         results = names.get(main.body.body, ())
@@ -191,7 +188,9 @@ class _Lowering:
         """Gives the region's outputs their names; an output that is no call's own is copied."""
         renames: dict[str, str] = {}
         copies = []
+        made = dict(self.shapes)
         for name, value in zip(self.op.outputs, results, strict=True):
+            self._check_shape(name, value, made)
             if isinstance(value, str) and value in self.shapes and value not in renames:
                 renames[value] = name
                 del self.shapes[value]
@@ -210,6 +209,23 @@ class _Lowering:
             for call in calls
         ]
         return Region(calls=(*renamed, *copies), shapes=self.shapes)
+
+    def _check_shape(
+        self, name: str, value: str | Array, made: dict[str, tuple[tuple[int, ...], str]]
+    ) -> None:
+        """Refuses a region whose shape TVM computes otherwise than ONNX's shape inference."""
+        expected = self.physical.get(name, self.graph.tensors[name].shape)
+        if not isinstance(value, str):
+            actual: tuple[int, ...] = value.shape
+        elif value in made:
+            actual = made[value][0]
+        else:
+            actual = self.physical.get(value, self.graph.tensors[value].shape)
+        if actual != expected:
+            raise UnsupportedOperatorError(
+                f"{describe(self.op.protos[-1])}: TVM makes '{name}' {list(actual)}, ONNX "
+                f"{list(expected)}; give the operator explicit padding or sizes"
+            )
 
 
 def copy_function(shape: tuple[int, ...], dtype: str) -> Any:  # noqa: ANN401 (tvm.tirx.PrimFunc)

@@ -2,43 +2,57 @@
 
 from __future__ import annotations
 
+import sys
+
+from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from veltair.runtime.manifest import Layer, Manifest
+
+_WIDE = 160  # columns
 
 
 def layer_table(manifest: Manifest) -> Table:
     """Layer, operator, shapes, GFLOP, ms at each core count, and share of the one-core time."""
     cores = manifest.profile.cores
-    table = Table(title=f"{manifest.name} version {manifest.version}", header_style="bold")
-    for name in ("layer", "op"):
-        table.add_column(name, overflow="fold")
-    table.add_column("shapes", overflow="fold")
-    table.add_column("variants", justify="right")
-    table.add_column("GFLOP", justify="right")
+    table = Table(
+        title=f"{manifest.name} version {manifest.version}",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        header_style="bold",
+    )
+    for name in ("layer", "op", "shapes"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    table.add_column("GFLOP", justify="right", no_wrap=True)
     for count in cores:
-        table.add_column(f"ms, {count} core{'s' if count > 1 else ''}", justify="right")
-    table.add_column("share", justify="right")
+        table.add_column(f"ms/{count}", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
     times = [_times_ns(manifest, i) for i in range(len(manifest.layers))]
     total = sum(t[0] for t in times) or 1
     for layer, row in zip(manifest.layers, times, strict=True):
-        cells = [f"{ns / 1e6:.3f}" for ns in row]
+        count = len(layer.variants)
         table.add_row(
             layer.name,
-            layer.op,
+            layer.op if count == 1 else f"{layer.op} ({count} variants)",
             shapes_text(layer),
-            str(len(layer.variants)),
             f"{layer.flops / 1e9:.3f}",
-            *cells,
+            *(f"{ns / 1e6:.3f}" for ns in row),
             f"{row[0] / total:.1%}",
         )
     sums = [f"{sum(t[i] for t in times) / 1e6:.3f}" for i in range(len(cores))]
     gflop = sum(layer.flops for layer in manifest.layers) / 1e9
     table.add_section()
-    table.add_row("sum of layers", "", "", "", f"{gflop:.3f}", *sums, "100.0%")
+    table.add_row("sum of layers", "", "", f"{gflop:.3f}", *sums, "100.0%")
     whole = [f"{row[0] / 1e6:.3f}" for row in manifest.profile.model_ns]
-    table.add_row("whole run", "", "", "", "", *whole, "")
+    table.add_row("whole run", "", "", "", *whole, "")
+    table.caption = f"ms/N: median on N cores of {manifest.profile.machine.get('cpu', '?')}"
     return table
+
+
+def table_console() -> Console:
+    """A console as wide as the terminal; wide enough for every column where there is none."""
+    return Console() if sys.stdout.isatty() else Console(width=_WIDE)
 
 
 def shapes_text(layer: Layer) -> str:

@@ -213,12 +213,29 @@ def _pool(rewriter: Rewriter, op: Op) -> None:
     include = bool(op.attrs.get("count_include_pad", 0))
     if op.attrs.get("storage_order", 0) or (include and op.attrs.get("ceil_mode", 0)):
         return _default(rewriter, op)
+    window = _window(rewriter, op, _ints(op, "kernel_shape", ()))
+    if not _every_window_has_data(rewriter, op, window):
+        return _default(rewriter, op)
     attrs = {
-        **_window(rewriter, op, _ints(op, "kernel_shape", ())),
+        **window,
         "kind": "max" if op.kind == "MaxPool" else "avg",
         "count_include_pad": include,
     }
     return rewriter.emit(op.replaced(kind="Pool", attrs=attrs, outputs=(op.outputs[0],)))
+
+
+def _every_window_has_data(rewriter: Rewriter, op: Op, window: dict[str, tuple[int, ...]]) -> bool:
+    """Whether no pooling window lies in the padding alone, where a mean has no meaning."""
+    sizes = rewriter.tensors[op.inputs[0]].shape[2:]
+    outputs = rewriter.tensors[op.outputs[0]].shape[2:]
+    for axis, (size, count) in enumerate(zip(sizes, outputs, strict=True)):
+        kernel, stride, dilation, pad = (
+            window[name][axis] for name in ("kernel", "strides", "dilations", "pads")
+        )
+        for start in range(-pad, count * stride - pad, stride):
+            if not any(0 <= start + i * dilation < size for i in range(kernel)):
+                return False
+    return True
 
 
 def _global_pool(rewriter: Rewriter, op: Op) -> None:

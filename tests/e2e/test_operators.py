@@ -102,17 +102,17 @@ def grouped_convolutions() -> onnx.ModelProto:
 
 
 def pools_and_norms() -> onnx.ModelProto:
-    g = GraphOf(x=(1, 24, 13, 12))
+    g = GraphOf(x=(1, 24, 13, 11))
     g("MaxPool", "x", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     g("MaxPool", "x", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
     g("MaxPool", "x", kernel_shape=[2, 2], strides=[2, 2], dilations=[2, 1])
     g("AveragePool", "x", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
     g("AveragePool", "x", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1)
-    g("AveragePool", "x", kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 1], ceil_mode=1)
+    g("AveragePool", "x", kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0], ceil_mode=1)
     g("AveragePool", "x", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1, count_include_pad=1)
     g("GlobalMaxPool", "x")
     g("LRN", "x", size=5, alpha=1e-2)
-    g("LRN", "x", size=4, alpha=1e-2, beta=0.6, bias=2.0)
+    g("LRN", "x", size=3, alpha=1e-2, beta=0.6, bias=2.0)
     statistics = [g.constant(g.rng.random(24, dtype=np.float32) + 0.5) for _ in range(4)]
     g("Relu", g("BatchNormalization", "x", *statistics))
     g("InstanceNormalization", "x", *statistics[:2])
