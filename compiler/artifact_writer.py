@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import hashlib
 import os
 import shutil
@@ -15,6 +17,8 @@ from veltair.runtime.errors import InputError
 from veltair.runtime.manifest import FileDigest
 
 _CHUNK_BYTES = 1 << 20
+_AT_FDCWD = -100  # Linux: paths are relative to the working folder
+_RENAME_EXCHANGE = 2
 
 
 def digest(path: Path) -> FileDigest:
@@ -59,15 +63,27 @@ def staged(root: Path, target: Path) -> Iterator[Path]:
             _sync(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():
-            old = folder.with_suffix(".old")
-            target.rename(old)
-            folder.rename(target)
-            shutil.rmtree(old)
+            _exchange(folder, target)
         else:
             folder.rename(target)
         _sync(target.parent)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _exchange(folder: Path, target: Path) -> None:
+    """Swaps two folders in one step, so that `target` is whole at every moment."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    paths = (os.fsencode(folder), os.fsencode(target))
+    if libc.renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
+        return
+    if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(target))
+    # The file system can't swap: for a moment there is no artifact, never half of one.
+    old = folder.with_suffix(".old")
+    target.rename(old)
+    folder.rename(target)
+    shutil.rmtree(old)
 
 
 def _remove_stale(root: Path) -> None:

@@ -167,7 +167,10 @@ def _root(
 
 def main() -> None:
     """Entry point of `veltair`."""
-    app(prog_name="veltair")
+    try:
+        app(prog_name="veltair")
+    except KeyboardInterrupt:  # before a command had begun
+        sys.exit(INTERRUPTED_EXIT_CODE)
 
 
 if __name__ == "__main__":

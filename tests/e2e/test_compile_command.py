@@ -15,6 +15,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from veltair.runtime.artifact import open_artifact
+
 COMMAND = (sys.executable, "-m", "veltair.runtime.cli", "compile")
 
 
@@ -28,7 +30,7 @@ def tiny(path: Path, *, op: str = "Relu", channels: int = 16) -> Path:
         ],
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [onnx.ValueInfoProto(name="y")],
         [numpy_helper.from_array(weight, "w")],
     )
     model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
@@ -58,7 +60,7 @@ def test_writes_an_artifact_and_its_table(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "repo" / "net" / "1"
     assert {p.name for p in folder.iterdir()} == {"manifest.json", "weights.bin", "kernels.so"}
-    assert "conv3x3+bias+relu" in done.stdout
+    assert "conv3x3+relu" in done.stdout
     assert "largest difference to ONNX Runtime" in " ".join(done.stdout.split())
     again = compile_(model, "-o", tmp_path / "repo", "--shape", "x=1,3,8,8")
     assert again.returncode == 2
@@ -149,14 +151,12 @@ def test_killed_at_any_moment_leaves_no_artifact(tmp_path: Path, number: signal.
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        before = (repository / "net" / "1" / "manifest.json").read_bytes()
         time.sleep(whole_s * share)
         os.killpg(process.pid, number)
         code = process.wait(timeout=60)
-        after = (repository / "net" / "1" / "manifest.json").read_bytes()
-        if code != 0:
-            assert after == before
-            assert code == (-number if number == signal.SIGKILL else 130)
+        open_artifact(repository / "net", verify=True)  # the old one or the new one, whole
+        # An interrupt while Python still starts ends it by the signal itself.
+        assert code in ((0, -number) if number == signal.SIGKILL else (0, -number, 130))
     final = compile_(*arguments[len(COMMAND) :], "--force")
     assert final.returncode == 0, final.stderr
     assert [p.name for p in repository.iterdir()] == ["net"]  # what the killed ones left is gone

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 import pytest
@@ -13,13 +15,16 @@ from veltair.compiler.relax_import import Region, lower_region
 from veltair.runtime.errors import UnsupportedOperatorError
 
 
-def region_of(nodes: list[onnx.NodeProto], outputs: list[str]) -> tuple[Graph, Op]:
+def region_of(
+    nodes: list[onnx.NodeProto], outputs: list[str], weights: Sequence[onnx.TensorProto] = ()
+) -> tuple[Graph, Op]:
     """All nodes as one `Default` operation over `x`, float32[1, 4, 8]."""
     graph = helper.make_graph(
         nodes,
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 8])],
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
+        [onnx.ValueInfoProto(name=n) for n in outputs],
+        list(weights),
     )
     model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 18)])
     imported = from_model(infer_shapes(model))
@@ -96,11 +101,11 @@ def test_constant_operand_is_kept_as_an_array() -> None:
 
 def test_operator_that_relax_imports_but_cannot_lower_is_named() -> None:
     nodes = [
-        helper.make_node("Constant", [], ["k"], value=onnx.numpy_helper.from_array(np.array([3]))),
         helper.make_node("Relu", ["x"], ["r"], name="fine"),
         helper.make_node("TopK", ["r", "k"], ["v", "i"], name="top"),
     ]
-    graph, operation = region_of(nodes, ["v", "i"])
-    operation = operation.replaced(inputs=("x", "k"), protos=operation.protos[1:])
+    weight = onnx.numpy_helper.from_array(np.array([3]), "k")
+    graph, operation = region_of(nodes, ["v", "i"], [weight])
+    operation = operation.replaced(inputs=("x", "k"))
     with pytest.raises(UnsupportedOperatorError, match=r"TopK, node 'top'.*relax\.topk"):
         lower_region(graph, operation, {"k": (1,)})
