@@ -140,48 +140,20 @@ class GraphBuilder:
         self, name: str, x: Tensor, *, kernel: int, stride: int, pads: Sequence[int]
     ) -> Tensor:
         """Maximum over a window; `pads` as ONNX has them: top, left, bottom, right."""
-        return self._node(
-            "MaxPool",
-            name,
-            [x.name],
-            channels=x.channels,
-            rectified=x.rectified,
-            kernel_shape=[kernel, kernel],
-            strides=[stride, stride],
-            pads=list(pads),
-        )
+        window = {"kernel_shape": [kernel, kernel], "strides": [stride, stride]}
+        return self._same("MaxPool", name, x, **window, pads=list(pads))
 
     def average_pool(self, name: str, x: Tensor, *, kernel: int) -> Tensor:
         """Mean over windows of stride 1, without padding."""
-        return self._node(
-            "AveragePool",
-            name,
-            [x.name],
-            channels=x.channels,
-            rectified=x.rectified,
-            kernel_shape=[kernel, kernel],
-            strides=[1, 1],
-        )
+        return self._same("AveragePool", name, x, kernel_shape=[kernel, kernel], strides=[1, 1])
 
     def global_average_pool(self, name: str, x: Tensor) -> Tensor:
         """Mean over the whole image."""
-        return self._node(
-            "GlobalAveragePool", name, [x.name], channels=x.channels, rectified=x.rectified
-        )
+        return self._same("GlobalAveragePool", name, x)
 
     def local_response_norm(self, name: str, x: Tensor) -> Tensor:
         """Normalisation across 5 neighbouring channels, with AlexNet's constants."""
-        return self._node(
-            "LRN",
-            name,
-            [x.name],
-            channels=x.channels,
-            rectified=x.rectified,
-            size=5,
-            alpha=1e-4,
-            beta=0.75,
-            bias=1.0,
-        )
+        return self._same("LRN", name, x, size=5, alpha=1e-4, beta=0.75, bias=1.0)
 
     def dense(self, name: str, x: Tensor, channels: int) -> Tensor:
         """Flattens an image of 1 x 1 and applies a fully connected layer with bias."""
@@ -222,6 +194,12 @@ class GraphBuilder:
     ) -> Tensor:
         self._nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
         return Tensor(name=name, channels=channels, rectified=rectified)
+
+    def _same(self, op: str, name: str, x: Tensor, **attributes: float | Sequence[int]) -> Tensor:
+        """Adds a layer that keeps the channels, and whether they are rectified."""
+        return self._node(
+            op, name, [x.name], channels=x.channels, rectified=x.rectified, **attributes
+        )
 
     def _filters(self, name: str, shape: tuple[int, ...], x: Tensor) -> str:
         """Draws filters of mean zero that turn `x` into variance one."""
