@@ -1,0 +1,146 @@
+"""`make demo`: a network from its ONNX file to a loaded server, asked about a real photograph.
+
+Everything runs as a user would run it: the `veltair` command, `mpirun`, an unmodified Triton client
+and MLPerf LoadGen. What is compiled stays in `build/demo` for the next run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import numpy as np
+import onnxruntime
+from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
+from tritonclient.utils import np_to_triton_dtype
+
+from veltair import models
+from veltair.eval.children import stopped_by_signals
+from veltair.eval.demo_model import DemoModel, prepare, sample, veltair
+from veltair.eval.served import serving
+from veltair.runtime.errors import VeltairError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from veltair.eval.children import stopped_by_signals
+from veltair.eval.demo_model import Arrays
+
+FOLDER = Path("build/demo")
+WORKERS = 2
+LOAD_S = 10
+LOAD_SHARE = 0.4  # of what one task after another could serve
+DEFAULT_QOS_FACTOR = 4  # target of a model that comes without one, in its time alone
+TOP = 5
+NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
+
+
+def main() -> int:
+    """Runs the demo; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument("--model", default="resnet50", help="a recipe or an ONNX file")
+    parser.add_argument("--shape", action="append", default=[], help="as of `veltair compile`")
+    options = parser.parse_args()
+    try:
+        with stopped_by_signals():
+            run(options.model, options.shape)
+    except VeltairError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return error.exit_code
+    except subprocess.CalledProcessError as error:  # the command has said why
+        return error.returncode
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return 0
+
+
+def run(wanted: str, shapes: Sequence[str] = ()) -> None:
+    """Compiles, serves, queries and loads one network."""
+    _title(1, "compile")
+    model = prepare(wanted, FOLDER, shapes)
+    _title(2, f"serve: mpirun -n {WORKERS + 1} veltair-serve")
+    with serving(model.repository, workers=WORKERS) as address:
+        inputs, what = sample(model.manifest.inputs)
+        _title(3, f"ask through tritonclient.http about {what}")
+        with InferenceServerClient(urlsplit(address).netloc) as client:
+            answer = ask(client, model.name, inputs)
+        compare(answer, reference(model, inputs))
+        if wanted in models.names():
+            print(
+                "The weights are seeded, not trained, so the classes mean nothing; the two engines "
+                "agree.\nAny ONNX file can take the network's place: make demo MODEL=path.onnx"
+            )
+        _title(4, f"load with MLPerf LoadGen, {LOAD_S} s of its Server scenario")
+        load(model, address)
+        _title(5, "stop")
+    print("Stopped: no rank is left.")
+
+
+def ask(client: InferenceServerClient, name: str, inputs: Arrays) -> Arrays:
+    """Sends one request with binary tensors and returns the outputs by name."""
+    tensors = []
+    for key, value in inputs.items():
+        tensor = InferInput(key, list(value.shape), np_to_triton_dtype(value.dtype))
+        tensor.set_data_from_numpy(value)
+        tensors.append(tensor)
+    metadata = client.get_model_metadata(name)
+    wanted = [InferRequestedOutput(output["name"]) for output in metadata["outputs"]]
+    result = client.infer(name, tensors, outputs=wanted)
+    return {output.name(): result.as_numpy(output.name()) for output in wanted}
+
+
+def reference(model: DemoModel, inputs: Arrays) -> Arrays:
+    """Returns ONNX Runtime's outputs of the same file."""
+    session = onnxruntime.InferenceSession(model.onnx, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, inputs), strict=True))
+
+
+def compare(ours: Arrays, theirs: Arrays) -> None:
+    """Prints the top classes of both side by side, and how far each output is from the other's."""
+    for name, expected in theirs.items():
+        if expected.ndim == 2 and expected.shape[1] >= TOP:
+            print(f"  {'Veltair':^22}   {'ONNX Runtime':^22}")
+            for left, right in zip(_top(ours[name][0]), _top(expected[0]), strict=True):
+                print(f"  {left}   {right}")
+        spread = float(np.ptp(expected)) or 1.0
+        difference = float(np.abs(np.subtract(ours[name], expected, dtype=np.float64)).max())
+        print(
+            f"{name}: largest difference {difference:.1e}, {difference / spread:.1e} of the range"
+        )
+
+
+def load(model: DemoModel, address: str) -> None:
+    """Drives the running server with LoadGen at a part of what it can do."""
+    alone_ns = model.manifest.profile.model_ns[-1][0]
+    latency_ns = model.manifest.qos_ns or DEFAULT_QOS_FACTOR * alone_ns
+    veltair(
+        "loadgen",
+        *("--attach", address),
+        *("--model", model.name),
+        *("--scenario", "Server"),
+        *("--qps", f"{LOAD_SHARE * NS_PER_S / alone_ns:.3g}"),
+        *("--duration", str(LOAD_S)),
+        *("--latency-ms", f"{latency_ns / NS_PER_MS:.3g}"),
+    )
+
+
+def _top(scores: NDArray[np.generic]) -> list[str]:
+    order = np.argsort(scores)[::-1][:TOP]
+    return [f"class {index:4d}  {float(scores[index]):10.6f}" for index in order]
+
+
+def _title(step: int, text: str) -> None:
+    print(f"\n[{step}/5] {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
