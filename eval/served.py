@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from queue import Empty, Queue
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -25,10 +26,32 @@ POLL_S = 0.02
 _ADDRESS = re.compile(r"https?://\S+?:\d+")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A server that is ready.
+
+    Attributes:
+        address: of HTTP, `http://HOST:PORT`.
+        process: `veltair serve`.
+    """
+
+    address: str
+    process: subprocess.Popen[str]
+
+
 @contextmanager
 def serving(
     repository: Path, *, workers: int, config: Path | None = None, port: int = 0
 ) -> Iterator[str]:
+    """Serves a repository until the block ends; as `served`, but yields the address alone."""
+    with served(repository, workers=workers, config=config, port=port) as server:
+        yield server.address
+
+
+@contextmanager
+def served(
+    repository: Path, *, workers: int, config: Path | None = None, port: int = 0
+) -> Iterator[Served]:
     """Serves a repository until the block ends.
 
     Args:
@@ -38,7 +61,7 @@ def serving(
         port: of HTTP; 0 takes a free one.
 
     Yields:
-        The server's address, once it is ready.
+        The server, once it is ready.
 
     Raises:
         VeltairError: it ended, or was not ready in time.
@@ -50,7 +73,7 @@ def serving(
     with child(python("veltair.runtime.cli", *arguments), subprocess.PIPE) as process:
         address = _wait_for_address(process)
         _wait_until_ready(process, address)
-        yield address
+        yield Served(address=address, process=process)
 
 
 def _wait_for_address(process: subprocess.Popen[str]) -> str:
