@@ -131,7 +131,8 @@ def _bind_shapes(path: Path, model: onnx.ModelProto, shapes: Mapping[str, Shape]
     if changed:  # what was inferred for the symbolic shape no longer holds
         del model.graph.value_info[:]
         for output in model.graph.output:
-            output.type.tensor_type.ClearField("shape")
+            if output.type.HasField("tensor_type"):
+                output.type.tensor_type.ClearField("shape")
 
 
 def _dims(value: onnx.ValueInfoProto) -> list[int | str]:
