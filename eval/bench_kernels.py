@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -300,9 +301,12 @@ def main(
 ) -> None:
     """Times each convolution and matrix product of a network against ONNX Runtime."""
     found = [(s, n) for s, n in shapes_of(models.build(model)).items() if only in s.name]
+    counts = [int(part) for part in threads.split(",")]
+    # TVM's pool takes its size from here once, and can then only be used in part.
+    os.environ["TVM_NUM_THREADS"] = str(max(counts))
     configure = tvm.get_global_func("runtime.config_threadpool")
     results: dict[str, list[dict[str, Any]]] = {}
-    for count in (int(part) for part in threads.split(",")):
+    for count in counts:
         configure(1, count)
         with tempfile.TemporaryDirectory() as work:
             rows = [

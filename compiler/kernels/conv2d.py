@@ -21,6 +21,7 @@ from veltair.compiler.kernels.microkernel import accumulate, accumulators
 from veltair.compiler.kernels.spec import LANES, ConvSpec, Kernel, View
 from veltair.compiler.kernels.tasks import per_task, split_index
 from veltair.compiler.kernels.tiling import (
+    WEIGHT_BYTES_PER_CYCLE,
     Span,
     Tile,
     choose_tile,
@@ -79,6 +80,15 @@ def build_direct(spec: ConvSpec, isa: str) -> Kernel:
         pack_weight=emitter.pack_weight,
         pack_channel=pad_channels(spec.groups * plan.out_blocks * plan.lanes),
     )
+
+
+def direct_cycles(spec: ConvSpec, isa: str) -> float:
+    """Estimated cycles of the direct convolution on one core."""
+    plan = _plan(spec, isa)
+    steps = plan.in_blocks * plan.inner * math.prod(spec.kernel)
+    compute = total_cycles(plan.rows, plan.columns, plan.out_blocks, steps, plan.tile, isa)
+    weights = 4 * spec.groups * plan.out_blocks * plan.lanes * steps
+    return spec.batch * spec.groups * compute + weights / WEIGHT_BYTES_PER_CYCLE
 
 
 def _plan(spec: ConvSpec, isa: str) -> _Plan:

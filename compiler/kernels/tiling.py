@@ -20,6 +20,8 @@ _EDGE_CYCLES = 3.0
 # Weights are read once a tile. Up to this size they stay in L1; beyond, they stream from L2.
 _L1_WEIGHT_BYTES = 16 << 10
 _L2_BYTES_PER_CYCLE = 24.0
+# Bytes a cycle at which weights arrive from beyond L2.
+WEIGHT_BYTES_PER_CYCLE = 6.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,418 @@
+"""3x3 convolution of unit stride by Winograd's minimal filtering.
+
+Tiles of the input are transformed, multiplied channel by channel for each of the transform's points
+as one matrix product a point, and transformed back. The weights are transformed at compile time; in
+exchange for fewer multiplications there are more of them to read.
+
+Reference: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from tvm import tirx
+from tvm.tirx import PrimFunc
+
+from veltair.compiler.kernels.epilogue import Epilogue, pad_channels, suffix
+from veltair.compiler.kernels.loops import Expr, Loops, load, splat
+from veltair.compiler.kernels.microkernel import accumulate, accumulators
+from veltair.compiler.kernels.spec import LANES, ConvSpec, Kernel
+from veltair.compiler.kernels.tasks import split_index
+from veltair.compiler.kernels.tiling import (
+    WEIGHT_BYTES_PER_CYCLE,
+    Tile,
+    choose_tile,
+    chunks,
+    divisors,
+    spans,
+    total_cycles,
+)
+
+Matrix = tuple[tuple[float, ...], ...]
+
+# The least gain in estimated time that is worth the transforms' rounding.
+_MIN_GAIN = 1.15
+# What stays in a core's L2, for the estimate, and at how many bytes a cycle the transformed tiles
+# are written and read back where they don't.
+_L2_BYTES = 1 << 20
+_TILE_BYTES_PER_CYCLE = 12.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transform:
+    """F(size, 3): the transforms of data (B^T), weight (G) and output (A^T) in one dimension."""
+
+    size: int
+    data: Matrix
+    weight: Matrix
+    output: Matrix
+
+    @property
+    def points(self) -> int:
+        """Points in one dimension: rows and columns of an input tile."""
+        return self.size + 2
+
+
+TRANSFORMS = {
+    2: Transform(
+        size=2,
+        data=((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, -1, 0, 1)),
+        weight=((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
+        output=((1, 1, 1, 0), (0, 1, -1, 1)),
+    ),
+    4: Transform(
+        size=4,
+        data=(
+            (4, 0, -5, 0, 1, 0),
+            (0, -4, -4, 1, 1, 0),
+            (0, 4, -4, -1, 1, 0),
+            (0, -2, -1, 2, 1, 0),
+            (0, 2, -1, -2, 1, 0),
+            (0, 4, 0, -5, 0, 1),
+        ),
+        weight=(
+            (1 / 4, 0, 0),
+            (-1 / 6, -1 / 6, -1 / 6),
+            (-1 / 6, 1 / 6, -1 / 6),
+            (1 / 24, 1 / 12, 1 / 6),
+            (1 / 24, -1 / 12, 1 / 6),
+            (0, 0, 1),
+        ),
+        output=(
+            (1, 1, 1, 1, 1, 0),
+            (0, 1, -1, 2, -2, 0),
+            (0, 1, 1, 4, 4, 0),
+            (0, 1, -1, 8, -8, 1),
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The loop structure of one convolution: blocks of tile rows, each in three stages."""
+
+    transform: Transform
+    lanes: int
+    in_blocks: int
+    out_blocks: int
+    tile_rows: int
+    tile_columns: int
+    rows_per_block: int
+    tile: Tile
+
+    @property
+    def block_tiles(self) -> int:
+        """Tiles of one block."""
+        return self.rows_per_block * self.tile_columns
+
+    @property
+    def steps(self) -> int:
+        """Length of the products' reduction."""
+        return self.in_blocks * self.lanes
+
+    @property
+    def tile_bytes(self) -> int:
+        """Size of one block's transformed data and products."""
+        vectors = self.block_tiles * (self.in_blocks + self.out_blocks)
+        return 4 * self.transform.points**2 * vectors * self.lanes
+
+    @property
+    def weight_elements(self) -> int:
+        """Size of the transformed weights."""
+        return self.transform.points**2 * self.steps * self.out_blocks * self.lanes
+
+
+def _applies(spec: ConvSpec) -> bool:
+    """Whether the convolution is one that these kernels compute."""
+    shape = (spec.kernel, spec.strides, spec.dilations, spec.groups)
+    packed = not (spec.data_plain or spec.output_plain)
+    return packed and shape == ((3, 3), (1, 1), (1, 1), 1)
+
+
+def choose_plan(spec: ConvSpec, isa: str, direct_cycles: float) -> Plan | None:
+    """The transform of least estimated time, if it clearly beats the direct kernel's."""
+    if not _applies(spec):
+        return None
+    plans = [
+        _plan(spec, isa, transform, rows)
+        for transform in TRANSFORMS.values()
+        for rows in divisors(math.ceil(spec.out_hw[0] / transform.size))
+    ]
+    cycles, plan = min(
+        ((_cycles(plan, isa, spec.batch), plan) for plan in plans), key=lambda pair: pair[0]
+    )
+    return plan if cycles * _MIN_GAIN < direct_cycles else None
+
+
+def build_winograd(spec: ConvSpec, plan: Plan) -> Kernel:
+    """A 3x3 convolution through the plan's transform."""
+    emitter = _Emitter(spec, plan)
+    points = plan.transform.points**2
+    extent = points * math.ceil(plan.out_blocks / plan.tile.blocks)
+    tile = f"oc{plan.tile.blocks}x{plan.lanes}_t{plan.tile.columns}"
+    panel = plan.steps * plan.tile.blocks * plan.lanes
+    return Kernel(
+        func=emitter.function(),
+        variant_id=f"conv3x3_winograd{plan.transform.size}_{tile}_p{extent}"
+        + suffix(spec.epilogue),
+        algorithm="winograd",
+        parallel_extent=extent,
+        tile_bytes=4 * (panel + plan.steps * plan.tile.columns),
+        pack_weight=emitter.pack_weight,
+        pack_channel=pad_channels(plan.out_blocks * plan.lanes),
+    )
+
+
+def _plan(spec: ConvSpec, isa: str, transform: Transform, rows_per_block: int) -> Plan:
+    lanes = LANES[isa]
+    in_blocks, out_blocks = (
+        math.ceil(channels / lanes) for channels in (spec.in_channels, spec.out_channels)
+    )
+    rows, columns = (math.ceil(size / transform.size) for size in spec.out_hw)
+    tiles = rows_per_block * columns
+    return Plan(
+        transform=transform,
+        lanes=lanes,
+        in_blocks=in_blocks,
+        out_blocks=out_blocks,
+        tile_rows=rows,
+        tile_columns=columns,
+        rows_per_block=rows_per_block,
+        tile=choose_tile(1, tiles, out_blocks, in_blocks * lanes, isa),
+    )
+
+
+def _cycles(plan: Plan, isa: str, batch: int) -> float:
+    points = plan.transform.points**2
+    blocks = batch * plan.tile_rows // plan.rows_per_block
+    product = total_cycles(1, plan.block_tiles, plan.out_blocks, plan.steps, plan.tile, isa)
+    # A transform loads and stores each point and combines it twice, by rows and by columns.
+    channels = plan.in_blocks + plan.out_blocks
+    transforms = 3 * points * plan.block_tiles * channels
+    cycles = blocks * (points * product + transforms)
+    weight_bytes, tile_bytes = 4 * plan.weight_elements, plan.tile_bytes
+    # Weights come from beyond L2 once, or once a block where they don't stay.
+    stays = weight_bytes + tile_bytes <= _L2_BYTES
+    cycles += weight_bytes * (1 if stays else blocks) / WEIGHT_BYTES_PER_CYCLE
+    if tile_bytes > _L2_BYTES:
+        cycles += 2 * blocks * tile_bytes / _TILE_BYTES_PER_CYCLE
+    return cycles
+
+
+class _Emitter:
+    """Emits one convolution."""
+
+    def __init__(self, spec: ConvSpec, plan: Plan) -> None:
+        self._spec, self._plan = spec, plan
+        self._b = b = Loops(plan.lanes)
+        self._data = b.buffer("data", spec.data)
+        self._weight = b.flat("weight", plan.weight_elements)
+        channels = plan.out_blocks * plan.lanes
+        self._epilogue = Epilogue(b, spec.epilogue, channels, aligned=True)
+        self._output = b.buffer("output", spec.output)
+        point = plan.block_tiles * plan.lanes
+        self._point_in, self._point_out = plan.in_blocks * point, plan.out_blocks * point
+        points = plan.transform.points**2
+        self._tiles_in = b.scratch("tiles_in", points * self._point_in)
+        self._tiles_out = b.scratch("tiles_out", points * self._point_out)
+
+    def function(self) -> PrimFunc:
+        """The PrimFunc."""
+        b, plan = self._b, self._plan
+        blocks = plan.tile_rows // plan.rows_per_block
+        with b.loop(self._spec.batch, "n") as n, b.loop(blocks, "block") as block:
+            first_row = b.let("first_row", block * plan.rows_per_block)
+            self._each_tile("in", plan.in_blocks, n, first_row, self._transform_in)
+            self._multiply()
+            self._each_tile("out", plan.out_blocks, n, first_row, self._transform_out)
+        return b.function([self._data, self._weight, *self._epilogue.buffers, self._output])
+
+    def pack_weight(self, weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """float32[OC, IC, 3, 3] to chunks a point of [IC, OC block, OC], transformed."""
+        plan = self._plan
+        oc, ic = weight.shape[:2]
+        lanes, points = plan.lanes, plan.transform.points**2
+        g = np.asarray(plan.transform.weight, np.float64)
+        u = np.einsum("yi,ocij,xj->yxco", g, weight.astype(np.float64), g)
+        padding = (plan.steps - ic, plan.out_blocks * lanes - oc)
+        u = np.pad(u, ((0, 0), (0, 0), (0, padding[0]), (0, padding[1])))
+        u = u.reshape(points, plan.steps, plan.out_blocks, lanes).astype(np.float32)
+        size = plan.tile.blocks
+        return np.concatenate(
+            [
+                u[point, :, start : start + size].reshape(-1)
+                for point in range(points)
+                for start in range(0, plan.out_blocks, size)
+            ]
+        )
+
+    def _each_tile(
+        self,
+        name: str,
+        channel_blocks: int,
+        n: Expr,
+        first_row: Expr,
+        body: Callable[[Expr, Expr, Expr, Expr, Expr], None],
+    ) -> None:
+        """Calls `body` for sample, channel block, tile row and column, and tile of the block."""
+        b, plan = self._b, self._plan
+        extents = {"channels": channel_blocks, "row": plan.rows_per_block}
+        with b.loop(math.prod(extents.values()), f"task_{name}", "parallel") as task:
+            at = split_index(b, task, extents)
+            with b.loop(plan.tile_columns, "column") as column:
+                tile = at["row"] * plan.tile_columns + column
+                body(n, at["channels"], first_row + at["row"], column, tile)
+
+    def _transform_in(
+        self, n: Expr, block: Expr, tile_row: Expr, tile_column: Expr, tile: Expr
+    ) -> None:
+        b, transform = self._b, self._plan.transform
+        row = b.let("row", tile_row * transform.size)
+        column = b.let("column", tile_column * transform.size)
+        height, width = self._spec.data.shape[2:4]
+        rows = [self._clamp(row, y, height, self._spec.out_hw[0]) for y in self._range()]
+        columns = [self._clamp(column, x, width, self._spec.out_hw[1]) for x in self._range()]
+        across = []
+        for y in rows:
+            line = [load(self._data, [n, block, y, x, 0], b.lanes) for x in columns]
+            across.append(self._combine(transform.data, [b.let("d", value) for value in line]))
+        where = b.let("where", (block * self._plan.block_tiles + tile) * b.lanes)
+        for x in self._range():
+            down = self._combine(transform.data, [line[x] for line in across])
+            for y, value in enumerate(down):
+                point = y * transform.points + x
+                b.store(self._tiles_in, [where + point * self._point_in], value)
+
+    def _transform_out(
+        self, n: Expr, block: Expr, tile_row: Expr, tile_column: Expr, tile: Expr
+    ) -> None:
+        b, transform = self._b, self._plan.transform
+        where = b.let("where", (block * self._plan.block_tiles + tile) * b.lanes)
+        down = []
+        for x in self._range():
+            points = [(y * transform.points + x) * self._point_out for y in self._range()]
+            line = [b.let("m", load(self._tiles_out, [where + p], b.lanes)) for p in points]
+            down.append(self._combine(transform.output, line))
+        row, column = (
+            b.let(name, at * transform.size)
+            for name, at in (("row", tile_row), ("column", tile_column))
+        )
+        for y in range(transform.size):
+            values = self._combine(transform.output, [line[y] for line in down])
+            for x, value in enumerate(values):
+                self._store(value, [n, block, row + y, column + x, 0], y, x)
+
+    def _store(self, value: Expr, where: list[Expr], y: int, x: int) -> None:
+        """Stores one output vector, unless its tile hangs over the output's edge there."""
+        b, size = self._b, self._plan.transform.size
+        conditions = [
+            where[axis] < extent
+            for axis, offset, extent in zip((2, 3), (y, x), self._spec.out_hw, strict=True)
+            if extent % size and offset >= extent % size
+        ]
+        channel = where[1] * b.lanes
+        if not conditions:
+            b.store(self._output, where, self._epilogue.apply_all(value, channel, where))
+            return
+        value = b.let("value", value)
+        with b.branch(tirx.all(*conditions)):
+            b.store(self._output, where, self._epilogue.apply_all(value, channel, where))
+
+    def _clamp(self, start: Expr, offset: int, extent: int, out_extent: int) -> Expr:
+        """An index of the data; past its end, where only unused outputs look, the last one."""
+        if out_extent % self._plan.transform.size == 0:
+            return start + offset
+        return self._b.let("clamped", tirx.Min(start + offset, tirx.const(extent - 1, "int32")))
+
+    def _range(self) -> range:
+        return range(self._plan.transform.points)
+
+    def _multiply(self) -> None:
+        """One matrix product a point: tiles by input channels, by output channels."""
+        b, plan = self._b, self._plan
+        cases = chunks(plan.out_blocks, plan.tile.blocks)
+        extents = {
+            "point": plan.transform.points**2,
+            "chunk": sum(case.count for case in cases),
+        }
+        with b.loop(math.prod(extents.values()), "task", "parallel") as task:
+            at = split_index(b, task, extents)
+            if len(cases) == 1:
+                self._panel(at["point"], at["chunk"], cases[0].size)
+                return
+            full, rest = cases
+            with b.branch(at["chunk"] < full.count):
+                self._panel(at["point"], at["chunk"], full.size)
+            with b.branch(at["chunk"] >= full.count):
+                self._panel(at["point"], at["chunk"], rest.size)
+
+    def _panel(self, point: Expr, chunk: Expr, blocks: int) -> None:
+        b, plan = self._b, self._plan
+        first = b.let("first", chunk * plan.tile.blocks)
+        for span in spans(plan.block_tiles, plan.tile.columns):
+            with b.loop(span.count, "i") as i:
+                tile = b.let("tile", i * span.size + span.start)
+                self._product(point, first, tile, span.size, blocks)
+
+    def _product(self, point: Expr, first: Expr, tile: Expr, tiles: int, blocks: int) -> None:
+        b, plan, lanes = self._b, self._plan, self._b.lanes
+        weights = b.let("weights", (point * plan.out_blocks + first) * (plan.steps * lanes))
+        source = b.let("source", point * self._point_in + tile * lanes)
+        target = b.let("target", point * self._point_out + tile * lanes)
+        row = plan.block_tiles * lanes
+
+        def data(p: int, block: Expr, channel: Expr) -> Expr:
+            return load(self._tiles_in, [source + block * row + (p * lanes + channel)])
+
+        def weight(o: int, block: Expr, channel: Expr) -> Expr:
+            step = block * lanes + channel
+            return load(self._weight, [weights + (step * blocks + o) * lanes], lanes)
+
+        registers = accumulators(b, tiles, [splat(0.0, lanes)] * blocks, lanes)
+        accumulate(b, registers, [("block", plan.in_blocks), ("channel", lanes)], data, weight)
+        for p, of_tile in enumerate(registers):
+            for o, register in enumerate(of_tile):
+                b.store(self._tiles_out, [target + (first + o) * row + p * lanes], register.get())
+
+    def _combine(self, matrix: Matrix, values: Sequence[Expr]) -> list[Expr]:
+        """A matrix times a vector of values.
+
+        Two rows that agree in even columns and are opposite in odd ones share both halves.
+        """
+        b, results = self._b, list[Expr]()
+        while len(results) < len(matrix):
+            row = matrix[len(results)]
+            rest = matrix[len(results) + 1 :]
+            mirrored = tuple(-c if i % 2 else c for i, c in enumerate(row))
+            if rest and rest[0] == mirrored and any(row[1::2]) and any(row[0::2]):
+                even = b.let("even", _sum(row[0::2], values[0::2]))
+                odd = b.let("odd", _sum(row[1::2], values[1::2]))
+                results += [b.let("t", even + odd), b.let("t", even - odd)]
+            else:
+                results.append(b.let("t", _sum(row, values)))
+        return results
+
+
+def _sum(coefficients: Sequence[float], values: Sequence[Expr]) -> Expr:
+    """The weighted sum, without the terms of weight zero."""
+    total = None
+    for coefficient, value in zip(coefficients, values, strict=True):
+        if coefficient == 0:
+            continue
+        if total is None:
+            total = value if coefficient == 1 else value * _splat_like(coefficient, value)
+        elif coefficient in {1, -1}:
+            total = total + value if coefficient == 1 else total - value
+        else:
+            total = total + value * _splat_like(coefficient, value)
+    return total
+
+
+def _splat_like(coefficient: float, value: Expr) -> Expr:
+    return splat(float(coefficient), value.ty.dtype.lanes)
