@@ -9,11 +9,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from veltair.compiler.pipeline import CompileOptions, compile_model
-from veltair.runtime.artifact import available_isa
+from veltair.eval.null_model import NULL_MODEL, compile_quietly, null_model
 from veltair.runtime.manifest import WEIGHTS_FILE
 
-PHOTO_SHAPE = (1, 3, 224, 224)
 PAIR_SHAPES = {"a": (2, 3), "b": (4,)}
 TYPES = {
     "f64": TensorProto.DOUBLE,
@@ -30,33 +28,8 @@ TYPES = {
 }
 
 
-class Silent:
-    """Shows no progress of a compile."""
-
-    def stage(self, name: str, total: int) -> None:
-        """Ignores it."""
-
-    def step(self, what: str) -> None:
-        """Ignores it."""
-
-
 def _model(graph: onnx.GraphProto) -> onnx.ModelProto:
     return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
-
-
-def photo() -> onnx.ModelProto:
-    """The mean of each channel of a photograph: 600 KB in, next to no time."""
-    return _model(
-        helper.make_graph(
-            [
-                helper.make_node("GlobalAveragePool", ["data"], ["means"], name="pool"),
-                helper.make_node("Flatten", ["means"], ["scores"], name="flat"),
-            ],
-            "photo",
-            [helper.make_tensor_value_info("data", TensorProto.FLOAT, PHOTO_SHAPE)],
-            [helper.make_tensor_value_info("scores", TensorProto.FLOAT, (1, 3))],
-        )
-    )
 
 
 def pair(factor: float) -> onnx.ModelProto:
@@ -97,37 +70,13 @@ def types() -> onnx.ModelProto:
     )
 
 
-def compile_into(
-    repository: Path, name: str, model: onnx.ModelProto, version: int = 1, qos_ms: int = 0
-) -> None:
-    """Compiles a model into a repository."""
-    isa = available_isa()
-    assert isa is not None
-    path = repository.parent / f"{name}-{version}.onnx"
-    onnx.save(model, path)
-    compile_model(
-        CompileOptions(
-            model=path,
-            repository=repository,
-            name=name,
-            version=version,
-            qos_ns=qos_ms * 1_000_000,
-            shapes={},
-            isa=isa,
-            jobs=2,
-            force=False,
-        ),
-        Silent(),
-    )
-
-
 def write_repository(repository: Path) -> Path:
     """Writes `photo`, `pair` in versions 1 and 2, `types`, and `damaged` with a changed byte."""
     repository.mkdir()
-    compile_into(repository, "photo", photo(), qos_ms=50)
-    compile_into(repository, "pair", pair(2.0))
-    compile_into(repository, "pair", pair(3.0), version=2)
-    compile_into(repository, "types", types())
+    compile_quietly(repository, NULL_MODEL, null_model(), qos_ms=50)
+    compile_quietly(repository, "pair", pair(2.0))
+    compile_quietly(repository, "pair", pair(3.0), version=2)
+    compile_quietly(repository, "types", types())
     shutil.copytree(repository / "pair" / "2", repository / "damaged" / "1")
     manifest = repository / "damaged" / "1" / "manifest.json"
     manifest.write_bytes(manifest.read_bytes().replace(b'"pair"', b'"damaged"'))

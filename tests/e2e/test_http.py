@@ -20,9 +20,10 @@ import pytest
 import tritonclient.http as triton
 import tritonclient.http.aio as triton_aio
 from prometheus_client.parser import text_string_to_metric_families
-from served_models import PHOTO_SHAPE, TYPES
+from served_models import TYPES
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
+from veltair.eval.null_model import PHOTO_SHAPE
 from veltair.eval.served import served, serving
 
 HEAD_TIMEOUT_S = 2.0
