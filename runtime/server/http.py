@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from veltair.runtime.server.exchange import Handler
     from veltair.runtime.server.limits import Sweeper
 
-SCRATCH_BYTES = 256 * 1024
+SCRATCH_BYTES = 64 * 1024  # more is copied once more, less is more calls
 MAX_HEAD_BYTES = 64 * 1024
 MAX_PIPELINED = 16
 LINGER_NS = 2_000_000_000
