@@ -37,6 +37,9 @@ test: native-test $(VENV)/.native $(VENV)/.dev ## Run every test
 
 lint: lint-python lint-types lint-cpp lint-tidy lint-paths ## Check style, types and native code
 
+bench: $(VENV)/.native ## Measure what the design is held to, into eval/results
+	@$(BIN)/python -m veltair.eval.bounds
+
 peers: $(VENV)/.native ## Install the engines to measure against (about 200 MB)
 	@$(PIP_INSTALL) 'veltair[peers]'
 

@@ -1,0 +1,231 @@
+"""`make bench`: measures what the design is held to and writes it to `eval/results`.
+
+Each measurement is a command of its own that saves a JSON file with the machine, the revision and
+the command line. `bounds.md` puts their figures beside the bounds; nothing in it is typed in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from veltair import models
+from veltair.eval.children import python
+from veltair.eval.record import provenance, write_result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Result = dict[str, Any]
+
+FOLDER = Path("build/bench")
+RESULTS = Path("eval/results")
+BOUNDS_FILE = "bounds.md"
+SERVED = "resnet50"
+MIB = 1 << 20
+COMMAND = "make bench"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the table.
+
+    Attributes:
+        what: is measured.
+        bound: the most that it may be.
+        measured: what it is, a median where it varies.
+        unit: of both.
+        source: the result's file.
+    """
+
+    what: str
+    bound: float
+    measured: float
+    unit: str
+    source: str
+
+    @property
+    def kept(self) -> bool:
+        """Whether the bound is kept."""
+        return self.measured <= self.bound
+
+
+def main() -> int:
+    """Measures everything, or only writes the table again."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser.add_argument("--table-only", action="store_true", help="from the files that are there")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    try:
+        if not parser.parse_args().table_only:
+            measure()
+    except subprocess.CalledProcessError as error:  # the command has said why
+        return error.returncode
+    text = report({path.name: json.loads(path.read_text()) for path in RESULTS.glob("*.json")})
+    (RESULTS / BOUNDS_FILE).write_text(text)
+    print(text)
+    return 0
+
+
+def measure() -> None:
+    """Compiles the networks and runs every benchmark, one after the other.
+
+    Raises:
+        subprocess.CalledProcessError: one failed, and has said why.
+    """
+    compile_models()
+    names = models.names()
+    peers = [name for name in ("onnxruntime", "openvino") if importlib.util.find_spec(name)]
+    run(
+        *("veltair.runtime.cli", "bench", *(FOLDER / name / name for name in names)),
+        *("--cores", "1,2", "--against", ",".join(peers)),
+        *(f"--onnx={FOLDER / name}.onnx" for name in names),
+        *("--json", RESULTS / "engines.json"),
+    )
+    run("veltair.eval.bench_launch", "--json", RESULTS / "launch.json")
+    run(
+        *("veltair.eval.bench_server", FOLDER / SERVED, "--model", SERVED),
+        *("--json", RESULTS / "server.json"),
+    )
+    run("veltair.eval.bench_http", "--json", RESULTS / "http.json")
+    run(
+        *("veltair.runtime.cli", "loadgen", "--repository", FOLDER / SERVED, "--model", SERVED),
+        *("--qps", "20", "--duration", "30", "--json", RESULTS / "loadgen.json"),
+    )
+
+
+def compile_models() -> None:
+    """Exports and compiles each network into a repository of its own, and saves the times."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    result = provenance(COMMAND)
+    for name in models.names():
+        file = FOLDER / f"{name}.onnx"
+        run("veltair.runtime.cli", "export", name, "-o", file, "--force")
+        begun = time.monotonic_ns()
+        run(
+            *("veltair.runtime.cli", "compile", file, "-o", FOLDER / name, "--force"),
+            *("--qos-ms", models.qos_ms(name)),
+        )
+        result[f"{name}_ns"] = time.monotonic_ns() - begun
+    write_result(RESULTS / "compile.json", result)
+
+
+def run(*module_and_arguments: object) -> None:
+    """Runs a module of ours; its output goes to ours."""
+    command = python(*map(str, module_and_arguments))
+    print(f"\n{' '.join(command[1:])}", flush=True)
+    subprocess.run(command, check=True)
+
+
+def report(results: Mapping[str, Result]) -> str:
+    """Writes the table in Markdown.
+
+    Args:
+        results: content of each result's file, by its name.
+    """
+    rows = [row for name, rows in _ROWS.items() if name in results for row in rows(results[name])]
+    lines = [
+        f"Written by `{COMMAND}`. Medians; the spread, machine and revision are in each file.",
+        "",
+        "| what | bound | measured | kept | file |",
+        "|---|---:|---:|---|---|",
+    ]
+    lines += [
+        f"| {row.what} | {_number(row.bound, row.unit)} | {_number(row.measured, row.unit)} "
+        f"| {'yes' if row.kept else '**no**'} | [{row.source}]({row.source}) |"
+        for row in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _number(value: float, unit: str) -> str:
+    return f"{value:.3g} {unit}".rstrip()
+
+
+def _compile_rows(result: Result) -> Iterator[Row]:
+    yield Row(
+        what=f"`veltair compile`, {SERVED}",
+        bound=90,
+        measured=result[f"{SERVED}_ns"] / 1e9,
+        unit="s",
+        source="compile.json",
+    )
+
+
+def _engine_rows(result: Result) -> Iterator[Row]:
+    for case in result["cases"]:
+        peer = next(row for row in case["engines"] if row["engine"] == "onnxruntime")
+        where = f"{case['model']}, {case['cores']} core{'s' if case['cores'] > 1 else ''}"
+        yield Row(
+            what=f"{where}: time over ONNX Runtime's",
+            bound=1.3,
+            measured=peer["ratio"]["p50"],
+            unit="",
+            source="engines.json",
+        )
+        yield Row(
+            what=f"{where}: difference to ONNX Runtime, of the output's range",
+            bound=1e-3,
+            measured=peer["difference"],
+            unit="",
+            source="engines.json",
+        )
+
+
+def _launch_rows(result: Result) -> Iterator[Row]:
+    for what, name in (
+        ("empty parallel launch, gang awake", "empty_launch"),
+        ("waking a parked gang", "all_cores_asleep"),
+    ):
+        measured = result["results"][name]
+        yield Row(
+            what=what,
+            bound=measured["bound_ns"] / 1e3,
+            measured=measured["p50_ns"] / 1e3,
+            unit="us",
+            source="launch.json",
+        )
+
+
+def _server_rows(result: Result) -> Iterator[Row]:
+    private = max(result["workers_private_bytes"].values())
+    for what, bound, measured, unit in (
+        (f"start until ready, {SERVED}", 3, result["start_ns"]["p50"] / 1e9, "s"),
+        ("idle server, all processes, of one core", 2, result["idle_share"] * 100, "%"),
+        (
+            "worker's memory beyond shared weights and its arena",
+            50,
+            (private - result["arena_bytes"]) / MIB,
+            "MiB",
+        ),
+    ):
+        yield Row(what=what, bound=bound, measured=measured, unit=unit, source="server.json")
+
+
+def _http_rows(result: Result) -> Iterator[Row]:
+    http = next(way for way in result["ways"] if way["way"] == "HTTP, bare socket")
+    yield Row(
+        what="HTTP round trip beside the model, 600 KB input",
+        bound=result["bound_ns"] / 1e6,
+        measured=(http["round_trip_ns"]["p50"] - result["kernels_ns"]) / 1e6,
+        unit="ms",
+        source="http.json",
+    )
+
+
+_ROWS = {
+    "compile.json": _compile_rows,
+    "engines.json": _engine_rows,
+    "launch.json": _launch_rows,
+    "server.json": _server_rows,
+    "http.json": _http_rows,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
