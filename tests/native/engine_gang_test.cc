@@ -103,17 +103,77 @@ void cores_join_and_leave_while_running() {
   scheduler.join();
 }
 
-struct Handover {
-  Gang* gang = nullptr;
-  std::atomic<int> begun{0};
-  std::atomic<bool> released{false};
+// Whether the calling thread may run on this cpu only.
+bool pinned_to(int cpu) {
+  cpu_set_t set;
+  sched_getaffinity(0, sizeof set, &set);
+  return CPU_COUNT(&set) == 1 && CPU_ISSET(cpu, &set);
+}
+
+// Ends only when every task has begun: each needs a core of its own.
+int meet(int, ParallelEnv* env, void* data) {
+  auto& begun = *static_cast<std::atomic<int>*>(data);
+  ++begun;
+  while (begun.load() < env->num_task) std::this_thread::yield();
+  return 0;
+}
+
+void every_launch_wakes_all_its_cores() {
+  for (const int64_t spin_ns : {0L, 1'000L, 100'000L}) {
+    GangOptions options;
+    options.spin_ns = spin_ns;
+    Gang gang(usable_cpus(), options);
+    for (size_t core = 1; core < gang.cpus().size(); ++core) gang.grant(static_cast<int>(core));
+    const Gang::Leader leader(gang);
+    for (int round = 0; round < 3000; ++round) {  // a lost wake-up would wait here for ever
+      std::atomic<int> begun{0};
+      CHECK(gang.launch(meet, &begun, gang.granted()) == 0);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::atomic<int> begun{0};
+    CHECK(gang.launch(meet, &begun, gang.granted()) == 0);
+  }
+}
+
+struct Threads {
+  std::thread::id leader;
+  std::atomic<int> others{0};
 };
 
-// Holds its thread until the test's other thread has changed the cores.
+int note_thread(int, ParallelEnv*, void* data) {
+  auto& threads = *static_cast<Threads*>(data);
+  if (std::this_thread::get_id() != threads.leader) ++threads.others;
+  std::this_thread::sleep_for(std::chrono::microseconds(200));  // room for another thread
+  return 0;
+}
+
+void leader_stands_for_the_thread_of_its_core() {
+  GangOptions options;
+  options.alone_tasks = 20;
+  options.spin_ns = 1'000'000'000;  // the core's own thread stays awake
+  Gang gang({usable_cpus()[0]}, options);
+  const Gang::Leader leader(gang);
+  Threads threads;
+  threads.leader = std::this_thread::get_id();
+  CHECK(gang.launch(note_thread, &threads, 0) == 0);
+  CHECK(threads.others.load() == 0);
+}
+
+struct Handover {
+  explicit Handover(const Gang& gang) : cpus(gang.cpus()) {}
+  const std::vector<int>& cpus;
+  std::atomic<int> begun{0};
+  std::atomic<int> begun_on[2] = {0, 0};
+  std::atomic<bool> released[2] = {false, false};
+};
+
+// Holds its core until the test's other thread releases that core.
 int wait_for_release(int, ParallelEnv*, void* data) {
   auto& handover = *static_cast<Handover*>(data);
+  const int core = sched_getcpu() == handover.cpus[0] ? 0 : 1;
+  ++handover.begun_on[core];
   ++handover.begun;
-  while (!handover.released.load()) std::this_thread::yield();
+  while (!handover.released[core].load()) std::this_thread::yield();
   return 0;
 }
 
@@ -122,31 +182,54 @@ void leader_leaves_a_revoked_core() {
   if (cpus.size() < 2) return;
   Gang gang(cpus);
   gang.set_cores(std::vector<int>{0, 1});
-  Handover handover;
-  handover.gang = &gang;
+  Handover handover(gang);
   std::thread scheduler([&] {
     while (handover.begun.load() < 2) std::this_thread::yield();
     CHECK(gang.in_use(0));
     CHECK(gang.in_use(1));
     CHECK(gang.revoke(0));
     CHECK(!gang.revoke(1));  // the last one
-    handover.released.store(true);
+    handover.released[0].store(true);
+    handover.released[1].store(true);
     while (gang.in_use(0)) std::this_thread::yield();  // the leader was on core 0
   });
   {
     const Gang::Leader leader(gang);
+    CHECK(pinned_to(cpus[0]));
     CHECK(gang.launch(wait_for_release, &handover, 50) == 0);
     CHECK(handover.begun.load() == 50);
+    CHECK(handover.begun_on[0].load() == 1);  // none after the revocation
     scheduler.join();
     Counts counts(9);
     counts.expected_tasks = 9;
-    CHECK(gang.launch(count_task, &counts, 9) == 0);  // on core 1, where the leader moved to
+    CHECK(gang.launch(count_task, &counts, 9) == 0);
     check_each_once(counts);
     CHECK(!gang.in_use(0));
     CHECK(gang.in_use(1));
-    CHECK(sched_getcpu() == cpus[1]);
+    CHECK(pinned_to(cpus[1]));  // where the leader moved to
   }
   CHECK(!gang.in_use(1));
+}
+
+void core_granted_again_is_worked_on_by_its_own_thread() {
+  const std::vector<int> cpus = usable_cpus();
+  if (cpus.size() < 2) return;
+  Gang gang(cpus);
+  gang.set_cores(std::vector<int>{0, 1});
+  Handover handover(gang);
+  std::thread scheduler([&] {
+    while (handover.begun.load() < 2) std::this_thread::yield();
+    CHECK(gang.revoke(0));
+    handover.released[0].store(true);
+    while (gang.in_use(0)) std::this_thread::yield();  // the leader has left it and waits
+    gang.grant(0);
+    while (handover.begun.load() < 20) std::this_thread::yield();  // core 1 is still held
+    handover.released[1].store(true);
+  });
+  const Gang::Leader leader(gang);
+  CHECK(gang.launch(wait_for_release, &handover, 20) == 0);
+  scheduler.join();
+  CHECK(handover.begun_on[0].load() == 19);
 }
 
 void granted_core_joins_a_running_launch() {
@@ -155,12 +238,13 @@ void granted_core_joins_a_running_launch() {
   GangOptions options;
   options.alone_tasks = 4;
   Gang gang(cpus, options);
-  Handover handover;
+  Handover handover(gang);
   std::thread scheduler([&] {
     while (handover.begun.load() < 1) std::this_thread::yield();
     gang.grant(1);
     while (handover.begun.load() < 2) std::this_thread::yield();  // ends only if core 1 joins
-    handover.released.store(true);
+    handover.released[0].store(true);
+    handover.released[1].store(true);
   });
   const Gang::Leader leader(gang);
   CHECK(gang.launch(wait_for_release, &handover, 0) == 0);
@@ -288,7 +372,7 @@ void affinity_comes_back_where_asked() {
   Gang gang({usable_cpus().back()}, options);
   {
     const Gang::Leader leader(gang);
-    CHECK(sched_getcpu() == gang.cpus()[0]);
+    CHECK(pinned_to(gang.cpus()[0]));
   }
   cpu_set_t after;
   sched_getaffinity(0, sizeof after, &after);
@@ -303,7 +387,9 @@ int main() {
   affinity_comes_back_where_asked();  // first: the others pin this thread
   // Each on a thread of its own, so that the next starts unpinned.
   for (void (*test)() :
-       {runs_each_task_once, cores_join_and_leave_while_running, leader_leaves_a_revoked_core,
+       {runs_each_task_once, every_launch_wakes_all_its_cores,
+        leader_stands_for_the_thread_of_its_core, cores_join_and_leave_while_running,
+        leader_leaves_a_revoked_core, core_granted_again_is_worked_on_by_its_own_thread,
         granted_core_joins_a_running_launch, failing_task_fails_the_launch_only,
         nested_launch_runs_inline, several_gangs_share_the_cores,
         chooses_tasks_without_a_longer_core, bad_arguments_are_refused}) {
