@@ -88,6 +88,7 @@ def measure() -> None:
         *(f"--onnx={FOLDER / name}.onnx" for name in names),
         *("--json", RESULTS / "engines.json"),
     )
+    run("veltair.eval.bench_decision", "--json", RESULTS / "decision.json")
     run("veltair.eval.bench_launch", "--json", RESULTS / "launch.json")
     run(
         *("veltair.eval.bench_server", FOLDER / SERVED, "--model", SERVED),
@@ -193,9 +194,21 @@ def _launch_rows(result: Result) -> Iterator[Row]:
         )
 
 
+def _decision_rows(result: Result) -> Iterator[Row]:
+    for policy, events in result["policies"].items():
+        yield Row(
+            what=f"one decision of `{policy}`, {result['layers']} layers",
+            bound=result["bound_ns"] / 1e3,
+            measured=max(event["p50"] for event in events.values()) / 1e3,
+            unit="us",
+            source="decision.json",
+        )
+
+
 def _server_rows(result: Result) -> Iterator[Row]:
     private = max(result["workers_private_bytes"].values())
     for what, bound, measured, unit in (
+        ("run-queue push to start, idle worker", 60, result["queue_ns"]["p50"] / 1e3, "us"),
         (f"start until ready, {SERVED}", 3, result["start_ns"]["p50"] / 1e9, "s"),
         ("idle server, all processes, of one core", 2, result["idle_share"] * 100, "%"),
         (
@@ -223,6 +236,7 @@ _ROWS = {
     "compile.json": _compile_rows,
     "engines.json": _engine_rows,
     "launch.json": _launch_rows,
+    "decision.json": _decision_rows,
     "server.json": _server_rows,
     "http.json": _http_rows,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import psutil
@@ -13,6 +14,7 @@ from veltair.eval.bench_server import ask, processes, workers_private_bytes
 from veltair.eval.children import python
 from veltair.eval.null_model import NULL_MODEL, compile_quietly, null_model
 from veltair.eval.served import served
+from veltair.runtime.client import LocalClient
 from veltair.runtime.errors import NotFoundError
 from veltair.runtime.manifest import read_manifest
 
@@ -31,17 +33,32 @@ def test_sees_every_process_and_each_worker(null_repository: Path) -> None:
     with served(null_repository, workers=2) as server:
         names = [process.name() for process in processes(server)]
         assert len(names) == 1 + 1 + 2 * 3  # veltair serve, a launcher, three ranks and guardians
-        ask(server, NULL_MODEL, 4)
+        with LocalClient.attach(server.address) as client:
+            begun = time.monotonic_ns()
+            waits_ns = ask(client, NULL_MODEL, 4)
+            assert len(waits_ns) == 4
+            assert 0 < max(waits_ns) < time.monotonic_ns() - begun
+            with pytest.raises(NotFoundError):
+                ask(client, "none", 1)
         private = workers_private_bytes(server)
-        with pytest.raises(NotFoundError):
-            ask(server, "none", 1)
     assert sorted(private) == [1, 2]
     assert all(1 << 20 < size < psutil.virtual_memory().total for size in private.values())
 
 
 def test_saves_what_it_found(null_repository: Path, tmp_path: Path) -> None:
     file = tmp_path / "server.json"
-    options = ["--model", NULL_MODEL, "--starts", "2", "--idle-s", "1", "--json", str(file)]
+    options = [
+        "--model",
+        NULL_MODEL,
+        "--starts",
+        "2",
+        "--idle-s",
+        "1",
+        "--queries",
+        "10",
+        "--json",
+        str(file),
+    ]
     command = python("veltair.eval.bench_server", str(null_repository), *options)
     subprocess.run(command, check=True, capture_output=True)
     result = json.loads(file.read_text())
@@ -49,5 +66,6 @@ def test_saves_what_it_found(null_repository: Path, tmp_path: Path) -> None:
     assert result["arena_bytes"] == manifest.arena_bytes
     assert 0 <= result["idle_share"] < 1
     assert result["start_ns"]["p50"] > 0
+    assert result["queue_ns"]["p50"] > 0
     assert result["machine"]["cores"] >= 1
     assert "bench_server" in result["command"]

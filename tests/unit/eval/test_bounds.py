@@ -24,6 +24,7 @@ SERVER = {
     "idle_share": 0.025,
     "workers_private_bytes": {"1": 60 << 20, "2": 80 << 20},
     "arena_bytes": 20 << 20,
+    "queue_ns": {"p50": 45_000},
 }
 LAUNCH = {
     "results": {
@@ -55,7 +56,8 @@ def test_engines_are_compared_with_onnx_runtime() -> None:
 
 
 def test_server_counts_the_worker_with_most_memory_beyond_the_arena() -> None:
-    start, idle, memory = rows(server=SERVER)
+    queue, start, idle, memory = rows(server=SERVER)
+    assert queue[1:4] == ["60 us", "45 us", "yes"]
     assert start[1:4] == ["3 s", "1.5 s", "yes"]
     assert idle[1:4] == ["2 %", "2.5 %", "**no**"]
     assert memory[1:4] == ["50 MiB", "60 MiB", "**no**"]
@@ -65,6 +67,13 @@ def test_launches() -> None:
     awake, asleep = rows(launch=LAUNCH)
     assert awake[1:4] == ["1 us", "0.13 us", "yes"]
     assert asleep[1:4] == ["50 us", "60 us", "**no**"]
+
+
+def test_decisions_count_their_slowest_event() -> None:
+    events = {"worker_idle": {"p50": 100.0}, "block_end": {"p50": 2_100.0}}
+    result = {"policies": {"model": events}, "layers": 200, "bound_ns": 2_000}
+    ((_, bound, measured, kept, _),) = rows(decision=result)
+    assert (bound, measured, kept) == ("2 us", "2.1 us", "**no**")
 
 
 def test_http_counts_what_is_not_the_kernels() -> None:
