@@ -9,6 +9,8 @@ import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from veltair.runtime.server.guardian import stop_with_parent
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import IO
@@ -24,7 +26,8 @@ def child(
     """Runs a command in a session of its own, and ends that session on the way out.
 
     A session of its own, so that a Ctrl-C reaches this process alone and the children are stopped
-    in their order. They get SIGTERM first, which a server answers by draining.
+    in their order. They get SIGTERM first, which a server answers by draining; also from the
+    kernel, should this process be killed.
 
     Args:
         command: program and arguments.
@@ -33,7 +36,13 @@ def child(
     Yields:
         The process.
     """
-    process = subprocess.Popen(command, stdout=stdout, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stdout=stdout,
+        text=True,
+        start_new_session=True,
+        preexec_fn=stop_with_parent,  # noqa: PLW1509 # one prctl, nothing of Python's
+    )
     try:
         yield process
     finally:

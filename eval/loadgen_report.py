@@ -27,6 +27,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         verdict: `VALID` or `INVALID`.
+        unmet: conditions that made LoadGen's verdict `INVALID`.
         queries: that were issued.
         scheduled_qps: queries due a second (Server only: the others' depend on the answers).
         completed_qps: queries that ended a second.
@@ -38,6 +39,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     verdict: str
+    unmet: tuple[str, ...] = ()
     queries: int | None = None
     scheduled_qps: float | None = None
     completed_qps: float | None = None
@@ -104,6 +106,7 @@ def loadgen_figures(summary: str) -> Figures:
     verdict = re.search(r"^Result is : (\w+)", summary, re.MULTILINE)
     return Figures(
         verdict=verdict.group(1) if verdict else "none",
+        unmet=tuple(re.findall(r"^ *(\S.*?) ?: NO$", summary, re.MULTILINE)),
         scheduled_qps=_number(summary, r"Scheduled samples per second"),
         completed_qps=(
             _number(summary, r"Completed samples per second")
@@ -182,6 +185,8 @@ def note(report: Report) -> str:
         "Latencies count from when a query was due. The null model answers at once: its column is "
         "what LoadGen and the driver add."
     )
+    if report.loadgen.unmet:
+        text += f" LoadGen says NO to: {', '.join(report.loadgen.unmet)}."
     if report.failures:
         counts = ", ".join(f"{count} {reason}" for reason, count in sorted(report.failures.items()))
         text += f" Not served: {counts}."

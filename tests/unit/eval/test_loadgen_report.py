@@ -86,6 +86,7 @@ def test_offline_is_about_throughput() -> None:
 def test_loadgens_summary_is_read() -> None:
     assert loadgen_figures(SUMMARY) == Figures(
         verdict="INVALID",
+        unmet=("Performance constraints satisfied",),
         scheduled_qps=191.67,
         completed_qps=191.66,
         mean_ns=126361.0,
@@ -121,4 +122,5 @@ def test_the_table_has_both_verdicts_and_the_note_what_failed() -> None:
     Console(file=output, width=100).print(table(report))
     for part in ("INVALID", "VALID", "191.67", "75.00%", "0.126"):
         assert part in output.getvalue()
+    assert "LoadGen says NO to: Performance constraints satisfied." in note(report)
     assert "Not served: 2 deadline." in note(report)
