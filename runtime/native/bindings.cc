@@ -463,7 +463,7 @@ void bind_ipc_records(nb::module_& m) {
   nb::class_<ModelSpec>(m, "ModelSpec")
       .def(nb::new_([](std::string name, int64_t version, std::vector<int64_t> input_bytes,
                        std::vector<int64_t> output_bytes, int32_t slots, int64_t qos_ns,
-                       int32_t needed_cores, int64_t expected_ns, nb::bytes metadata) {
+                       int32_t needed_cores, int64_t expected_ns, const nb::bytes& metadata) {
              return ModelSpec{std::move(name),
                               version,
                               std::move(input_bytes),
@@ -618,15 +618,17 @@ void bind_client(nb::module_& m) {
 using ServedModel =
     std::optional<std::pair<std::shared_ptr<veltair::engine::Model>, veltair::sched::ModelProfile>>;
 
-std::unique_ptr<veltair::ipc::Worker> make_worker(std::shared_ptr<Segment> segment, int32_t index,
+std::unique_ptr<veltair::ipc::Worker> make_worker(const std::shared_ptr<Segment>& segment,
+                                                  int32_t index,
                                                   const std::vector<ServedModel>& models,
                                                   int64_t spin_ns) {
   std::vector<veltair::ipc::WorkerModel> served;
+  served.reserve(models.size());
   for (const ServedModel& model : models) {
     served.push_back(model ? veltair::ipc::WorkerModel{model->first, model->second}
                            : veltair::ipc::WorkerModel{});
   }
-  return std::make_unique<veltair::ipc::Worker>(std::move(segment), index, std::move(served),
+  return std::make_unique<veltair::ipc::Worker>(segment, index, std::move(served),
                                                 veltair::engine::GangOptions{.spin_ns = spin_ns});
 }
 

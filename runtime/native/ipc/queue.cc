@@ -53,7 +53,9 @@ void Board::Critical::wake(std::atomic<uint32_t>& word) {
 
 void Board::step() {
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  if (die_at_step_ > 0 && --die_at_step_ == 0) kill(getpid(), SIGKILL);
+  if (die_at_step_ <= 0) return;
+  --die_at_step_;
+  if (die_at_step_ == 0) kill(getpid(), SIGKILL);
 }
 
 void Board::link(int32_t task) {
@@ -212,7 +214,7 @@ void Board::dispatch(Critical& critical) {
 int latency_bucket(int64_t latency_ns) {
   if (latency_ns < int64_t{1} << kFirstOctave) return 0;
   if (latency_ns >= int64_t{1} << kLastOctave) return kBuckets - 1;
-  const int octave = std::bit_width(static_cast<uint64_t>(latency_ns)) - 1;
+  const int octave = static_cast<int>(std::bit_width(static_cast<uint64_t>(latency_ns))) - 1;
   const int eighth = static_cast<int>(latency_ns >> (octave - 3)) & 7;
   return 1 + (octave - kFirstOctave) * 8 + eighth;
 }

@@ -121,7 +121,7 @@ void init_mutex(pthread_mutex_t& mutex) {
 }
 
 void copy_name(char* to, size_t capacity, const std::string& from) {
-  std::memcpy(to, from.data(), std::min(from.size(), capacity - 1));
+  from.copy(to, capacity - 1);  // the last byte stays 0
 }
 
 void fill_header(Header& header, const Plan& plan, const SegmentSpec& spec) {

@@ -32,8 +32,8 @@ int most_layers(const std::vector<sched::ModelProfile>& profiles) {
 
 }  // namespace
 
-Worker::Worker(std::shared_ptr<Segment> segment, int32_t index, std::vector<WorkerModel> models,
-               const engine::GangOptions& options)
+Worker::Worker(const std::shared_ptr<Segment>& segment, int32_t index,
+               std::vector<WorkerModel> models, const engine::GangOptions& options)
     : board_(segment),
       index_(index),
       gang_(std::make_shared<engine::Gang>(cpus_of(*segment), options)),

@@ -34,7 +34,7 @@ class Worker {
  public:
   // Makes gang and instances, so that serving allocates nothing. `models` are in the segment's
   // order. Throws engine::Error, std::invalid_argument, std::bad_alloc.
-  Worker(std::shared_ptr<Segment> segment, int32_t index, std::vector<WorkerModel> models,
+  Worker(const std::shared_ptr<Segment>& segment, int32_t index, std::vector<WorkerModel> models,
          const engine::GangOptions& options);
   ~Worker();
   Worker(const Worker&) = delete;
