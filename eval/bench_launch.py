@@ -2,7 +2,9 @@
 
 These times bound how small a layer can be and still gain from a second core: an empty launch while
 the gang is awake, and the wake-up of a gang that sleeps. The leader often finishes an empty launch
-before another core has seen it, so a launch that no core can finish alone is measured too.
+before another core has seen it, so a launch that no core can finish alone is measured too. And a
+sleeping core's wake-up is mostly the system's, in a virtual machine the host's: the wake-up of one
+plain thread is measured in turns with the gang's, for what the gang adds.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from veltair.eval.record import check_writable, provenance, write_result
 from veltair.runtime import _native
@@ -25,7 +28,9 @@ _BOUNDS_NS = {
     "empty_launch_chosen": 1_000,
     "all_cores_awake": 1_000,
     "all_cores_asleep": 50_000,
+    "one_thread_asleep": 50_000,
 }
+_TURN = 25
 
 
 def measure(cpus: list[int], launches: int, wake_ups: int, sleep_ns: int) -> dict[str, Any]:
@@ -34,8 +39,9 @@ def measure(cpus: list[int], launches: int, wake_ups: int, sleep_ns: int) -> dic
     Returns:
         Percentiles in ns and the bound, for each of `empty_launch` (one task a core),
         `empty_launch_chosen` (as many tasks as the gang chooses for a kernel), `all_cores_awake`
-        (launch of tasks that wait for each other, to its end) and `all_cores_asleep` (the same
-        after `sleep_ns` of idleness).
+        (launch of tasks that wait for each other, to its end), `all_cores_asleep` (the same after
+        `sleep_ns` of idleness) and `one_thread_asleep` (the system alone); the last two where
+        there are two cores.
     """
     gang = _native.Gang(cpus, restore_affinity=True)
     gang.set_cores(range(len(cpus)))
@@ -44,17 +50,29 @@ def measure(cpus: list[int], launches: int, wake_ups: int, sleep_ns: int) -> dic
     for name, num_task in (("empty_launch", len(cpus)), ("empty_launch_chosen", 0)):
         _native.time_empty_launches(gang, num_task, launch_ns)
         results[name] = _summary(name, launch_ns)
-    for name, count, idle_ns in (
-        ("all_cores_awake", launches, 0),
-        ("all_cores_asleep", wake_ups, sleep_ns),
-    ):
-        meeting_ns = np.empty(count, np.int64)
-        _native.time_wake_ups(gang, idle_ns, meeting_ns)
-        results[name] = _summary(name, meeting_ns)
+    meeting_ns = np.empty(launches, np.int64)
+    _native.time_wake_ups(gang, 0, meeting_ns)
+    results["all_cores_awake"] = _summary("all_cores_awake", meeting_ns)
+    if len(cpus) > 1:
+        asleep_ns, system_ns = _time_asleep(gang, wake_ups, sleep_ns)
+        results["all_cores_asleep"] = _summary("all_cores_asleep", asleep_ns)
+        results["one_thread_asleep"] = _summary("one_thread_asleep", system_ns)
     return results
 
 
-def _summary(name: str, times_ns: np.typing.NDArray[np.int64]) -> dict[str, int]:
+def _time_asleep(
+    gang: _native.Gang, wake_ups: int, sleep_ns: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Wake-ups of the gang and of one plain thread, in turns of `_TURN`; ns of each."""
+    turns = -(-wake_ups // _TURN)
+    times_ns = np.empty((2, turns, _TURN), np.int64)
+    for turn in range(turns):
+        _native.time_wake_ups(gang, sleep_ns, times_ns[0, turn])
+        _native.time_system_wake_ups(gang, sleep_ns, times_ns[1, turn])
+    return times_ns[0].ravel(), times_ns[1].ravel()
+
+
+def _summary(name: str, times_ns: NDArray[np.int64]) -> dict[str, int]:
     points = (10, 50, 90, 99)
     values = np.percentile(times_ns, points)
     return {

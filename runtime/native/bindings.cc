@@ -254,6 +254,14 @@ void bind_engine(nb::module_& m) {
         engine::time_wake_ups(gang, sleep_ns, times_of(buffer));
       },
       "gang"_a, "sleep_ns"_a, "wake_ns"_a);
+  m.def(
+      "time_system_wake_ups",
+      [](engine::Gang& gang, int64_t sleep_ns, nb::handle wake_ns) {
+        const Buffer buffer(wake_ns, true);
+        const nb::gil_scoped_release released;
+        engine::time_system_wake_ups(gang, sleep_ns, times_of(buffer));
+      },
+      "gang"_a, "sleep_ns"_a, "wake_ns"_a);
 }
 
 // ---- sched

@@ -16,8 +16,12 @@ namespace {
 
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 
+// Linux 5.14; older kernels refuse them and fault pages in on use.
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23  // Linux 5.14; older kernels refuse it and fault pages in on use
+#define MADV_POPULATE_WRITE 23
 #endif
 
 ArtifactError file_error(const std::string& path, int error) {
@@ -47,7 +51,10 @@ FileMapping::FileMapping(const std::string& path, uint64_t size_bytes) : size_by
   const int error = errno;
   close(file);
   if (mapping == MAP_FAILED) throw file_error(path, error);
-  madvise(mapping, size_bytes, MADV_WILLNEED);  // advice: its failure changes nothing
+  // The first query shall find its weights present. Advice: a failure changes nothing else.
+  if (madvise(mapping, size_bytes, MADV_POPULATE_READ) != 0) {
+    madvise(mapping, size_bytes, MADV_WILLNEED);
+  }
   data_ = static_cast<const std::byte*>(mapping);
 }
 

@@ -17,4 +17,9 @@ void time_empty_launches(Gang& gang, int num_task, std::span<int64_t> launch_ns)
 // awake meanwhile, as a thread that decides on launches does.
 void time_wake_ups(Gang& gang, int64_t sleep_ns, std::span<int64_t> wake_ns);
 
+// The least that a wake-up costs on this system: times, for each entry of `wake_ns`, how long after
+// a thread of cpus()[0] begins to wake it a plain thread of cpus()[1] runs, having slept for
+// `sleep_ns`. Throws UsageError for a gang of fewer than two cores.
+void time_system_wake_ups(Gang& gang, int64_t sleep_ns, std::span<int64_t> wake_ns);
+
 }  // namespace veltair::engine
