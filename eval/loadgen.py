@@ -15,13 +15,13 @@ import threading
 import time
 from collections import Counter, deque
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import mlperf_loadgen
 import msgspec
 import numpy as np
 
+from veltair.eval.loadgen_backends import GoneBackend, NullBackend, SegmentBackend, make_samples
 from veltair.eval.loadgen_plan import Plan, Record
 from veltair.eval.loadgen_schedule import server_schedule
 from veltair.runtime.client import LocalClient
@@ -30,111 +30,11 @@ from veltair.runtime.errors import NotFoundError, RefusedError, UnavailableError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    from veltair.runtime.client import Slot
-    from veltair.runtime.manifest import TensorSpec
+    from veltair.eval.loadgen_backends import Answer, Backend
 
 IDLE_WAIT_S = 0.1
 BACKLOG_WAIT_S = 0.001  # slots may also come free because another client released them
 NULL_AUDIT_FILE = "no-audit.config"  # one in the working folder would change the settings
-
-
-class Answer(Protocol):
-    """The end of one query, as a backend reports it."""
-
-    tag: int
-    served: bool
-    output: NDArray[Any] | None
-
-    def release(self) -> None:
-        """Gives the output's memory back."""
-
-
-class Backend(Protocol):
-    """What serves the queries."""
-
-    def submit(self, tag: int, sample: int, due_ns: int) -> bool:
-        """Begins a query; returns False if there is no place for it now.
-
-        Raises:
-            RefusedError: it won't be served.
-        """
-
-    def wait(self, timeout_s: float) -> Sequence[Answer]:
-        """Returns what has ended, after `timeout_s` at the latest."""
-
-
-class _NullAnswer:
-    """A query that took no time."""
-
-    served = True
-
-    def __init__(self, tag: int) -> None:
-        self.tag = tag
-        self.output: NDArray[Any] | None = None
-
-    def release(self) -> None:
-        """Has nothing to give back."""
-
-
-class NullBackend:
-    """Answers at once: what is measured with it is the load generator itself."""
-
-    def __init__(self) -> None:
-        """Begins empty."""
-        self._ended: SimpleQueue[_NullAnswer] = SimpleQueue()
-
-    def submit(self, tag: int, sample: int, due_ns: int) -> bool:  # Backend's
-        """Ends the query."""
-        self._ended.put(_NullAnswer(tag))
-        return True
-
-    def wait(self, timeout_s: float) -> Sequence[Answer]:
-        """Returns the next query."""
-        try:
-            return [self._ended.get(timeout=timeout_s)]
-        except Empty:
-            return []
-
-
-class _SlotAnswer:
-    """A query that ended in a slot."""
-
-    def __init__(self, tag: int, slot: Slot, served: bool) -> None:
-        self.tag = tag
-        self.served = served
-        self.output = next(iter(slot.outputs.values()), None) if served else None
-        self.release = slot.release
-
-
-class SegmentBackend:
-    """A Veltair server on this machine, through its shared segment."""
-
-    def __init__(self, client: LocalClient, plan: Plan, samples: list[dict[str, Any]]) -> None:
-        """Takes the server and the inputs, by the sample's index."""
-        self._client = client
-        self._model = plan.model
-        self._latency_ns = plan.latency_ns
-        self._samples = samples
-
-    def submit(self, tag: int, sample: int, due_ns: int) -> bool:
-        """Writes a sample into a slot and hands it over."""
-        try:
-            slot = self._client.allocate(self._model)
-        except RefusedError as error:
-            if error.reason == "queue_full":
-                return False
-            raise
-        for name, array in self._samples[sample].items():
-            np.copyto(slot.inputs[name], array)
-        deadline_ns = due_ns + self._latency_ns
-        self._client.submit(slot, arrival_ns=due_ns, deadline_ns=deadline_ns, tag=tag)
-        return True
-
-    def wait(self, timeout_s: float) -> Sequence[Answer]:
-        """Returns the completions."""
-        return [_SlotAnswer(done.tag, done.slot, done.ok) for done in self._client.wait(timeout_s)]
 
 
 class Driver:
@@ -267,51 +167,11 @@ class Driver:
         """The server is gone: ends everything, so that LoadGen ends too."""
         with self._lock:
             self.error = self.error or error
-            self._backend = _Gone(str(error))
+            self._backend = GoneBackend(str(error))
             waiting = {tag for tag, end_ns in enumerate(self.ended_ns) if end_ns == 0}
             self._backlog.clear()
             self.failures["unavailable"] += len(waiting - set(self._held))
             self._held = sorted(waiting)
-
-
-class _Gone:
-    """Stands for a server that has died."""
-
-    def __init__(self, message: str) -> None:
-        self._message = message
-
-    def submit(self, tag: int, sample: int, due_ns: int) -> bool:  # Backend's
-        raise RefusedError(self._message, "unavailable")
-
-    def wait(self, timeout_s: float) -> Sequence[Answer]:
-        time.sleep(timeout_s)
-        return []
-
-
-def make_samples(inputs: Sequence[TensorSpec], count: int, seed: int) -> list[dict[str, Any]]:
-    """Draws inputs for a model.
-
-    Args:
-        inputs: the model's.
-        count: how many.
-        seed: of the generator.
-
-    Returns:
-        For each sample its arrays by name: floats from [0, 1), integers from 0 to 99, so that they
-        are also valid as indices into any usual table.
-    """
-    generator = np.random.default_rng(seed)
-
-    def draw(spec: TensorSpec) -> NDArray[Any]:
-        if spec.dtype == "bfloat16":
-            bits = generator.random(spec.shape, np.float32).view(np.uint32) >> 16
-            return bits.astype(np.uint16)
-        if spec.dtype.startswith("float"):
-            return generator.random(spec.shape, np.float32).astype(spec.dtype)
-        top = 2 if spec.dtype == "bool" else 100
-        return generator.integers(0, top, spec.shape).astype(spec.dtype)
-
-    return [{spec.name: draw(spec) for spec in inputs} for _ in range(count)]
 
 
 def _most_queries(plan: Plan) -> int:

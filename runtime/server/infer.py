@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from typing import TYPE_CHECKING, Any
-
-import msgspec
-import numpy as np
+from typing import TYPE_CHECKING
 
 from veltair.runtime.errors import NotFoundError, RefusedError, UnavailableError
 from veltair.runtime.server.bodies import CODINGS, FramedBody, GatheredBody, InflatedBody
 from veltair.runtime.server.encoding import choose_coding, compress
+from veltair.runtime.server.endpoint import bytes_of
 from veltair.runtime.server.exchange import BINARY_TYPE, JSON_TYPE
-from veltair.runtime.server.protocol import binary_size, decode_request, timeout_ns
+from veltair.runtime.server.protocol import decode_request, timeout_ns
 from veltair.runtime.server.refusals import (
     INTERNAL_ERROR,
     NOT_FOUND,
@@ -25,96 +22,20 @@ from veltair.runtime.server.refusals import (
     too_large,
     unavailable,
 )
+from veltair.runtime.server.tensors import binary_size
 
 if TYPE_CHECKING:
     import asyncio
 
-    from numpy.typing import NDArray
-
-    from veltair.runtime.client import Completion, LocalClient, ModelInfo, Slot
+    from veltair.runtime.client import Completion, LocalClient, Slot
     from veltair.runtime.config import ServerConfig
+    from veltair.runtime.server.endpoint import Endpoint
     from veltair.runtime.server.exchange import Body, Buffer, Exchange
     from veltair.runtime.server.limits import ByteBudget
-    from veltair.runtime.server.protocol import InferRequest, Signature, TensorRule
-
-# A JSON number of any type has at most 25 characters; the rest is for white space.
-JSON_BYTES_PER_ELEMENT = 64
-JSON_BYTES_BESIDE = 64 * 1024
+    from veltair.runtime.server.protocol import InferRequest
+    from veltair.runtime.server.tensors import TensorRule
 
 _LOGGER = logging.getLogger(__name__)
-
-
-class Endpoint:
-    """One version of a model, as the front end serves it.
-
-    Attributes:
-        info: the model as last seen.
-        signature: its inputs and outputs.
-        filling: queries whose slots wait for the network, oldest first. Clients may hold a
-            quarter of a model's slots so; past that, the oldest goes on in memory of its own, so
-            that half-sent requests never keep a whole one out.
-        invalid: requests refused because of what they say, by HTTP status.
-    """
-
-    def __init__(self, info: ModelInfo, signature: Signature) -> None:
-        """Takes the attributes above."""
-        self.info = info
-        self.signature = signature
-        self.filling: dict[Query, None] = {}
-        self.invalid: Counter[int] = Counter()
-        elements = sum(rule.elements for rule in signature.inputs.values())
-        self.json_limit_bytes = JSON_BYTES_BESIDE + JSON_BYTES_PER_ELEMENT * elements
-        self._prefix = (
-            msgspec.json.encode({"model_name": info.name, "model_version": str(info.version)})[:-1]
-            + b","
-        )
-
-    @property
-    def filling_limit(self) -> int:
-        """Slots that may wait for the network at once."""
-        return max(1, self.info.slots // 4)
-
-    def count(self, refusal: Refusal) -> None:
-        """Counts a refusal that the server's own counters don't see."""
-        if refusal.status < INTERNAL_ERROR:
-            self.invalid[refusal.status] += 1
-
-    def answer(
-        self,
-        request_id: str,
-        wanted: list[tuple[TensorRule, bool]],
-        arrays: dict[str, NDArray[Any]],
-    ) -> tuple[int | None, list[Buffer]]:
-        """Builds an answer's body.
-
-        Args:
-            request_id: as the client sent it; empty if it sent none.
-            wanted: the outputs, each with whether as binary.
-            arrays: the outputs by name.
-
-        Returns:
-            The length of the JSON if tensors follow it, else None; and the body's parts, of which
-            some are views of `arrays`.
-        """
-        tensors: list[Buffer] = []
-        described = []
-        for rule, binary in wanted:
-            array = arrays[rule.name]
-            if binary:
-                described.append(rule.binary_text)
-                tensors.append(_bytes_of(array))
-            else:
-                described.append(rule.read(array))
-        text = b"".join(
-            (
-                self._prefix,
-                b'"id":%b,' % msgspec.json.encode(request_id) if request_id else b"",
-                b'"outputs":[',
-                b",".join(described),
-                b"]}",
-            )
-        )
-        return (len(text) if tensors else None), [text, *tensors]
 
 
 class Inference:
@@ -290,7 +211,7 @@ class Query:
         self._slot = self._inference.allocate(self.endpoint)
         filling[self] = None
         inputs = self._slot.inputs
-        return [_bytes_of(inputs[name]) for name in sizes]
+        return [bytes_of(inputs[name]) for name in sizes]
 
     def take_json(self, text: bytearray) -> None:
         """Reads a request that is JSON only, and submits it.
@@ -368,7 +289,7 @@ class Query:
         assert request is not None
         arrays = {t.name: slot.inputs[t.name] for t in request.inputs if not t.has_data}
         self._inference.budget.take(sum(array.nbytes for array in arrays.values()))
-        self._spilled = {name: bytearray(_bytes_of(array)) for name, array in arrays.items()}
+        self._spilled = {name: bytearray(bytes_of(array)) for name, array in arrays.items()}
         body.move([memoryview(data) for data in self._spilled.values()])
         del self.endpoint.filling[self]
         self._slot = None
@@ -381,13 +302,8 @@ class Query:
             self._slot = self._inference.allocate(self.endpoint)
         inputs = self._slot.inputs
         for name, data in self._spilled.items():
-            _bytes_of(inputs[name])[:] = data
+            bytes_of(inputs[name])[:] = data
         for tensor in self._request.inputs:
             if tensor.has_data:
                 self.endpoint.signature.inputs[tensor.name].write(tensor.data, inputs[tensor.name])
         return self._slot
-
-
-def _bytes_of(array: NDArray[Any]) -> memoryview:
-    """Returns the memory of a contiguous array; writable if the array is."""
-    return array.reshape(-1).view(np.uint8).data

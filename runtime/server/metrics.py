@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from veltair.runtime.client import Histogram, LocalClient, ModelStats, ServerStats
-    from veltair.runtime.server.infer import Endpoint
+    from veltair.runtime.server.endpoint import Endpoint
 
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 LABELS = ("model", "version")

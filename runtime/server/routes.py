@@ -9,8 +9,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from veltair.runtime.server.endpoint import Endpoint
 from veltair.runtime.server.exchange import JSON_TYPE
-from veltair.runtime.server.infer import Endpoint
 from veltair.runtime.server.metrics import METRICS_TYPE, Metrics
 from veltair.runtime.server.protocol import Signature
 from veltair.runtime.server.refusals import (

@@ -9,7 +9,8 @@ from queue import SimpleQueue
 import numpy as np
 import pytest
 
-from veltair.eval.loadgen import NullBackend, run
+from veltair.eval.loadgen import run
+from veltair.eval.loadgen_backends import NullBackend
 from veltair.eval.loadgen_plan import Plan, Record, Scenario
 from veltair.eval.loadgen_report import (
     check_schedule,

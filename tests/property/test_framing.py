@@ -13,8 +13,9 @@ from veltair.runtime.manifest import TensorSpec
 from veltair.runtime.server.bodies import CODINGS, FramedBody, InflatedBody
 from veltair.runtime.server.exchange import Body
 from veltair.runtime.server.limits import ByteBudget
-from veltair.runtime.server.protocol import Signature, binary_size, decode_request
+from veltair.runtime.server.protocol import Signature, decode_request
 from veltair.runtime.server.refusals import Refusal
+from veltair.runtime.server.tensors import binary_size
 
 SPECS = (
     TensorSpec(name="a", dtype="uint8", shape=(5,)),

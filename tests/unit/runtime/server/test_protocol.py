@@ -8,14 +8,9 @@ import numpy as np
 import pytest
 
 from veltair.runtime.manifest import ITEM_BYTES, TensorSpec
-from veltair.runtime.server.protocol import (
-    DATATYPES,
-    Signature,
-    binary_size,
-    decode_request,
-    timeout_ns,
-)
+from veltair.runtime.server.protocol import Signature, decode_request, timeout_ns
 from veltair.runtime.server.refusals import Refusal
+from veltair.runtime.server.tensors import DATATYPES, binary_size
 
 DATA = TensorSpec(name="data", dtype="float32", shape=(1, 2, 3))
 MASK = TensorSpec(name="mask", dtype="int8", shape=(4,))
