@@ -11,7 +11,7 @@ from veltair.compiler.kernels.tiling import divisors
 # of them.
 _TASKS = 32
 # Least work of a task, in vector operations: handing one out costs some tens of nanoseconds.
-_MIN_TASK_OPS = 1 << 13
+_MIN_TASK_OPS = 1 << 11
 
 
 def per_task(units: int, others: int, unit_ops: int) -> int:
