@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from veltair.compiler.kernels.batch_matmul import build_batch_matmul
-from veltair.compiler.kernels.conv2d import build_direct, direct_cycles
+from veltair.compiler.kernels.conv2d import build_direct
 from veltair.compiler.kernels.conv_plain import build_plain
 from veltair.compiler.kernels.default import default_schedule, parallel_extent
 from veltair.compiler.kernels.depthwise import build_depthwise
+from veltair.compiler.kernels.direct_plan import direct_cycles
 from veltair.compiler.kernels.lrn import build_lrn
 from veltair.compiler.kernels.matmul import build_matmul
 from veltair.compiler.kernels.pool2d import build_pool2d

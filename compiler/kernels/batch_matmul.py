@@ -113,7 +113,7 @@ class _Emitter:
     def _tile(self, panel: Buffer, n: Expr, row: Expr, rows: int, first: Expr, count: int) -> None:
         b, lanes = self.b, self._lanes
         blocks = math.ceil(count / lanes)
-        registers = accumulators(b, rows, [splat(0.0, lanes)] * blocks, lanes)
+        registers = accumulators(b, [[splat(0.0, lanes)] * blocks] * rows, lanes)
 
         def data(p: int, k: Expr) -> Expr:
             return load(self._left, [n, row + p, k])

@@ -3,11 +3,16 @@
 The whole reduction of a tile of pixels by channel vectors runs in registers. A task is one chunk of
 output channels by some rows; the larger of weights and activations is walked by the outer part of
 the task index, so that the smaller stays in cache while the larger streams once.
+
+Where few tiles share a chunk of weights, reading it from memory takes as long as computing. The
+reduction then runs in passes: all tiles meet a block of weights that fits in L1, while the next
+block is being fetched, and keep partial sums in between.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,64 +20,61 @@ import numpy.typing as npt
 from tvm import tirx
 from tvm.tirx import PrimFunc
 
+from veltair.compiler.kernels.direct_plan import Plan, make_plan
 from veltair.compiler.kernels.epilogue import Epilogue, pad_channels, suffix
 from veltair.compiler.kernels.loops import Expr, Loops, load
-from veltair.compiler.kernels.microkernel import accumulate, accumulators
-from veltair.compiler.kernels.spec import LANES, ConvSpec, Kernel, View
-from veltair.compiler.kernels.tasks import per_task, split_index
-from veltair.compiler.kernels.tiling import (
-    WEIGHT_BYTES_PER_CYCLE,
-    Span,
-    Tile,
-    choose_tile,
-    chunks,
-    divisors,
-    spans,
-    total_cycles,
+from veltair.compiler.kernels.microkernel import (
+    Ahead,
+    Partials,
+    Registers,
+    accumulate,
+    accumulators,
 )
+from veltair.compiler.kernels.spec import ConvSpec, Kernel, View
+from veltair.compiler.kernels.tasks import split_index
+from veltair.compiler.kernels.tiling import Span, chunks, spans
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Plan:
-    """The loop structure of one convolution."""
+class _Place:
+    """Where a chunk of output channels is: sample, group and first output block."""
 
-    lanes: int
-    inner: int  # channels within an input block: lanes, or 1 where the data is plain
-    in_blocks: int  # of one group
-    out_blocks: int  # of one group
-    rows: int  # output rows, several merged into one where the image is contiguous
+    n: Expr
+    group: Expr
+    first: Expr
+    blocks: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Piece:
+    """One tile of pixels: its first row and column, its size, and its number in the task."""
+
+    row: Expr
+    column: Expr
+    rows: int
     columns: int
-    flat: bool
-    tile: Tile
-    row_tiles_per_task: int
-    weights_outer: bool
+    index: Expr
 
     @property
-    def row_tiles(self) -> int:
-        return math.ceil(self.rows / self.tile.rows)
-
-    @property
-    def chunk_count(self) -> int:
-        return math.ceil(self.out_blocks / self.tile.blocks)
-
-    @property
-    def row_tasks(self) -> int:
-        return self.row_tiles // self.row_tiles_per_task
+    def pixels(self) -> list[tuple[int, int]]:
+        """Row and column of each pixel, from the tile's first."""
+        return [(i, j) for i in range(self.rows) for j in range(self.columns)]
 
 
 def build_direct(spec: ConvSpec, isa: str) -> Kernel:
     """A direct convolution whose output is vectorised over channels."""
-    plan = _plan(spec, isa)
+    plan = make_plan(spec, isa)
     emitter = _Emitter(spec, plan)
     kh, kw = spec.kernel
     tile = plan.tile
     shape = f"{tile.rows}x{tile.columns}" if tile.rows > 1 else f"{tile.columns}"
+    passes = f"_k{plan.passes}" if plan.passes > 1 else ""
     extent = spec.batch * spec.groups * plan.chunk_count * plan.row_tasks
-    steps = plan.in_blocks * plan.inner * kh * kw
+    steps = plan.in_blocks * plan.inner * kh * kw // plan.passes
     data_bytes = 4 * spec.in_channels // spec.groups * tile.rows * tile.columns * kh * kw
     return Kernel(
         func=emitter.function(),
-        variant_id=f"conv{kh}x{kw}_direct_oc{tile.blocks}x{plan.lanes}_px{shape}_p{extent}"
+        variant_id=f"conv{kh}x{kw}_direct_oc{tile.blocks}x{plan.lanes}_px{shape}{passes}_p{extent}"
         + suffix(spec.epilogue),
         algorithm="direct" if spec.groups == 1 else "grouped",
         parallel_extent=extent,
@@ -82,70 +84,10 @@ def build_direct(spec: ConvSpec, isa: str) -> Kernel:
     )
 
 
-def direct_cycles(spec: ConvSpec, isa: str) -> float:
-    """Estimated cycles of the direct convolution on one core."""
-    plan = _plan(spec, isa)
-    steps = plan.in_blocks * plan.inner * math.prod(spec.kernel)
-    compute = total_cycles(plan.rows, plan.columns, plan.out_blocks, steps, plan.tile, isa)
-    weights = 4 * spec.groups * plan.out_blocks * plan.lanes * steps
-    return spec.batch * spec.groups * compute + weights / WEIGHT_BYTES_PER_CYCLE
-
-
-def _plan(spec: ConvSpec, isa: str) -> _Plan:
-    lanes = LANES[isa]
-    inner = 1 if spec.data_plain else lanes
-    in_blocks = math.ceil(spec.in_channels // spec.groups / inner)
-    out_blocks = math.ceil(spec.out_channels // spec.groups / lanes)
-    steps = in_blocks * inner * math.prod(spec.kernel)
-    flat = _is_flat(spec)
-    rows, columns = _merge_rows(spec, out_blocks, steps, isa) if flat else spec.out_hw
-    tile = choose_tile(rows, columns, out_blocks, steps, isa)
-    row_tiles = math.ceil(rows / tile.rows)
-    others = spec.batch * spec.groups * math.ceil(out_blocks / tile.blocks)
-    unit_ops = columns * tile.rows * steps * tile.blocks
-    weight_elements = spec.groups * out_blocks * lanes * steps
-    return _Plan(
-        lanes=lanes,
-        inner=inner,
-        in_blocks=in_blocks,
-        out_blocks=out_blocks,
-        rows=rows,
-        columns=columns,
-        flat=flat,
-        tile=tile,
-        row_tiles_per_task=per_task(row_tiles, others, unit_ops),
-        weights_outer=weight_elements >= math.prod(spec.data.shape),
-    )
-
-
-def _is_flat(spec: ConvSpec) -> bool:
-    """Whether neighbouring output rows continue each other, in the data, output and operands."""
-    if spec.kernel != (1, 1) or spec.strides != (1, 1):
-        return False
-    views = [spec.data, spec.output, *(s.view for s in spec.epilogue if s.view is not None)]
-    return all(
-        view.shape[2:4] == spec.out_hw and view.strides[2] == view.shape[3] * view.strides[3]
-        for view in views
-    )
-
-
-def _merge_rows(spec: ConvSpec, blocks: int, steps: int, isa: str) -> tuple[int, int]:
-    """Rows and columns after merging rows: the fewest merged that are within 2 % of the best."""
-    height, width = spec.out_hw
-    cost: dict[int, float] = {}
-    for k in divisors(height):
-        rows, columns = height // k, width * k
-        tile = choose_tile(rows, columns, blocks, steps, isa)
-        cost[k] = total_cycles(rows, columns, blocks, steps, tile, isa)
-    best = min(cost.values())
-    k = next(k for k in cost if cost[k] <= 1.02 * best)
-    return height // k, width * k
-
-
 class _Emitter:
     """Emits one convolution."""
 
-    def __init__(self, spec: ConvSpec, plan: _Plan) -> None:
+    def __init__(self, spec: ConvSpec, plan: Plan) -> None:
         self._spec, self._plan = spec, plan
         self._b = Loops(plan.lanes)
         self._data = self._b.buffer("data", spec.data, aligned=not spec.data_plain)
@@ -161,9 +103,15 @@ class _Emitter:
         extent = spec.batch * spec.groups * plan.chunk_count * plan.row_tasks
         with b.loop(extent, "task", "parallel") as task:
             n, group, chunk, rows = self._coordinates(task)
-            with b.loop(plan.row_tiles_per_task, "row_tile") as i:
-                row_tile = rows * plan.row_tiles_per_task + i
-                self._cases(n, group, chunk, row_tile)
+            cases = chunks(plan.out_blocks, plan.tile.blocks)
+            first = b.let("first", group * plan.out_blocks + chunk * plan.tile.blocks)
+            for case in cases:
+                place = _Place(n=n, group=group, first=first, blocks=case.size)
+                if len(cases) == 1:
+                    self._chunk(place, rows)
+                    continue
+                with b.branch(_within(chunk, case, plan.tile.blocks)):
+                    self._chunk(place, rows)
         return b.function([self._data, self._weight, *self._epilogue.buffers, self._output])
 
     def pack_weight(self, weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -184,9 +132,8 @@ class _Emitter:
         return np.concatenate(packed)
 
     def _weight_size(self) -> int:
-        plan, spec = self._plan, self._spec
-        steps = plan.in_blocks * plan.inner * math.prod(spec.kernel)
-        return spec.groups * plan.out_blocks * plan.lanes * steps
+        plan = self._plan
+        return self._spec.groups * plan.out_blocks * plan.lanes * self._steps()
 
     def _coordinates(self, task: Expr) -> tuple[Expr, Expr, Expr, Expr]:
         """Sample, group, channel chunk and row task of a task index."""
@@ -199,63 +146,117 @@ class _Emitter:
         found = split_index(b, task, extents)
         return found["n"], found["group"], found["chunk"], found["rows"]
 
-    def _cases(self, n: Expr, group: Expr, chunk: Expr, row_tile: Expr) -> None:
-        """One body a size of tile: whole and last in rows and in channels."""
+    def _chunk(self, place: _Place, rows: Expr) -> None:
+        """One task: a chunk of output channels by some rows."""
         b, plan = self._b, self._plan
-        row_cases = chunks(plan.rows, plan.tile.rows)
-        chunk_cases = chunks(plan.out_blocks, plan.tile.blocks)
-        for row_case in row_cases:
-            for chunk_case in chunk_cases:
-                conditions = []
-                if len(row_cases) > 1:
-                    conditions.append(_within(row_tile, row_case, plan.tile.rows))
-                if len(chunk_cases) > 1:
-                    conditions.append(_within(chunk, chunk_case, plan.tile.blocks))
-                if not conditions:
-                    self._row(n, group, chunk, row_tile, row_case.size, chunk_case.size)
-                    continue
-                with b.branch(tirx.all(*conditions)):
-                    self._row(n, group, chunk, row_tile, row_case.size, chunk_case.size)
+        lanes = plan.lanes
+        channels = [b.let("channel", (place.first + o) * lanes) for o in range(place.blocks)]
+        bias = [b.let("bias", self._epilogue.initial(channel, lanes)) for channel in channels]
+        if plan.passes == 1:
 
-    def _row(
-        self, n: Expr, group: Expr, chunk: Expr, row_tile: Expr, rows: int, blocks: int
+            def whole(piece: _Piece) -> None:
+                registers = accumulators(b, [bias] * len(piece.pixels), lanes)
+                self._accumulate(registers, place, piece, tirx.const(0, "int32"), None)
+                self._finish(registers, place, piece)
+
+            self._walk(rows, whole)
+            return
+        partials = Partials(b, plan.tiles_per_task, plan.tile.pixels, bias)
+        block = self._steps() // plan.passes * place.blocks * lanes
+        with b.loop(plan.passes, "pass") as i:
+            start = b.let("next", place.first * (self._steps() * lanes) + (i + 1) * block)
+
+            def part(piece: _Piece) -> None:
+                registers = partials.load(piece.index, len(piece.pixels))
+                ahead = Ahead(
+                    weight=self._weight,
+                    start=start,
+                    size=block,
+                    tile=piece.index,
+                    tiles=plan.tiles_per_task,
+                )
+                self._accumulate(registers, place, piece, i, ahead)
+                partials.store(piece.index, registers)
+
+            self._walk(rows, part)
+
+        def last(piece: _Piece) -> None:
+            registers = partials.load(piece.index, len(piece.pixels))
+            self._finish(registers, place, piece)
+
+        self._walk(rows, last)
+
+    def _walk(self, rows: Expr, body: Callable[[_Piece], None]) -> None:
+        """Calls `body` for the tiles of a task; it is emitted once a size of tile."""
+        b, plan = self._b, self._plan
+        cases = chunks(plan.rows, plan.tile.rows)
+        with b.loop(plan.row_tiles_per_task, "row_tile") as i:
+            row_tile = b.let("row_tile", rows * plan.row_tiles_per_task + i)
+            for case in cases:
+                if len(cases) == 1:
+                    self._walk_row(row_tile, i, case.size, body)
+                    continue
+                with b.branch(_within(row_tile, case, plan.tile.rows)):
+                    self._walk_row(row_tile, i, case.size, body)
+
+    def _walk_row(
+        self, row_tile: Expr, local: Expr, rows: int, body: Callable[[_Piece], None]
     ) -> None:
         b, plan = self._b, self._plan
         row = b.let("row", row_tile * plan.tile.rows)
-        first = b.let("first", group * plan.out_blocks + chunk * plan.tile.blocks)
+        done = 0
         for span in spans(plan.columns, plan.tile.columns):
             with b.loop(span.count, "col_tile") as i:
-                column = b.let("column", i * span.size + span.start)
-                tile = Tile(rows=rows, columns=span.size, blocks=blocks)
-                self._tile(n, group, first, row, column, tile)
+                body(
+                    _Piece(
+                        row=row,
+                        column=b.let("column", i * span.size + span.start),
+                        rows=rows,
+                        columns=span.size,
+                        index=b.let("index", local * plan.tiles_per_row + i + done),
+                    )
+                )
+            done += span.count
 
-    def _tile(self, n: Expr, group: Expr, first: Expr, row: Expr, column: Expr, tile: Tile) -> None:
-        """Accumulates and stores one tile; `first` is its first output channel block."""
+    def _accumulate(
+        self,
+        registers: Registers,
+        place: _Place,
+        piece: _Piece,
+        part: Expr,
+        ahead: Ahead | None,
+    ) -> None:
+        """Adds one pass over the input blocks to a tile's registers."""
         b, plan, spec = self._b, self._plan, self._spec
-        lanes = plan.lanes
-        channels = [b.let("channel", (first + o) * lanes) for o in range(tile.blocks)]
-        initial = [self._epilogue.initial(channel, lanes) for channel in channels]
-        registers = accumulators(b, tile.pixels, initial, lanes)
-        steps = plan.in_blocks * plan.inner * math.prod(spec.kernel)
-        weights = b.let("weights", first * (steps * lanes))
+        lanes, pixels = plan.lanes, piece.pixels
+        weights = b.let("weights", place.first * (self._steps() * lanes))
         (kh, kw), (sh, sw), (dh, dw) = spec.kernel, spec.strides, spec.dilations
+        count = plan.in_blocks // plan.passes
+        first = part * count
 
         def data(p: int, cb: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-            i, j = divmod(p, tile.columns)
-            where = [(row + i) * sh + y * dh, (column + j) * sw + x * dw]
-            return self._load_data(n, group * plan.in_blocks + cb, where, c)
+            i, j = pixels[p]
+            where = [(piece.row + i) * sh + y * dh, (piece.column + j) * sw + x * dw]
+            block = place.group * plan.in_blocks + first + cb
+            return self._load_data(place.n, block, where, c)
 
         def weight(o: int, cb: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-            step = ((cb * kh + y) * kw + x) * plan.inner + c
-            return load(self._weight, [weights + (step * tile.blocks + o) * lanes], lanes)
+            step = (((first + cb) * kh + y) * kw + x) * plan.inner + c
+            return load(self._weight, [weights + (step * place.blocks + o) * lanes], lanes)
 
-        reduction = [("cb", plan.in_blocks), ("y", kh), ("x", kw), ("c", plan.inner)]
-        accumulate(b, registers, reduction, data, weight)
-        for p, of_pixel in enumerate(registers):
-            i, j = divmod(p, tile.columns)
+        reduction = [("cb", count), ("y", kh), ("x", kw), ("c", plan.inner)]
+        accumulate(b, registers, reduction, data, weight, ahead)
+
+    def _finish(self, registers: Registers, place: _Place, piece: _Piece) -> None:
+        """Applies the epilogue to a tile and stores it."""
+        for (i, j), of_pixel in zip(piece.pixels, registers, strict=True):
             for o, register in enumerate(of_pixel):
-                where = [n, first + o, row + i, column + j]
-                self._store(register.get(), channels[o], where)
+                where = [place.n, place.first + o, piece.row + i, piece.column + j]
+                self._store(register.get(), (place.first + o) * self._plan.lanes, where)
+
+    def _steps(self) -> int:
+        """Length of the whole reduction."""
+        return self._plan.in_blocks * self._plan.inner * math.prod(self._spec.kernel)
 
     def _load_data(self, n: Expr, block: Expr, where: list[Expr], lane: Expr) -> Expr:
         if self._plan.flat:

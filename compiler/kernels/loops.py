@@ -35,6 +35,7 @@ Buffer = Any
 Statement = Any
 
 _FLOAT_BYTES = 4
+_READ, _INTO_L2, _DATA = 0, 2, 1  # of LLVM's prefetch
 _KINDS = {"serial": ForKind.SERIAL, "parallel": ForKind.PARALLEL, "unroll": ForKind.UNROLLED}
 
 
@@ -145,6 +146,14 @@ class Loops:
             width = 1 << ((count - start).bit_length() - 1)
             yield start, Shuffle([whole], list(range(start, start + width)))
             start += width
+
+    def prefetch(self, buffer: Buffer, index: Expr) -> None:
+        """Asks for the cache line of an element in L2; the index may lie past the end."""
+        arguments = [tirx.const(value, "int32") for value in (_READ, _INTO_L2, _DATA)]
+        address = tirx.address_of(BufferLoad(buffer, [index]))
+        self._emit(
+            tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *arguments))
+        )
 
     def elements(self, value: Expr, count: int) -> Iterator[tuple[int, Expr]]:
         """The first `count` lanes of a vector as scalars, each with its lane."""

@@ -120,8 +120,8 @@ class _Emitter:
         row = b.let("row", row)
         first = b.let("first", chunk * self._tile_shape.blocks)
         columns = [b.let("column", (first + o) * lanes) for o in range(case.blocks)]
-        initial = [self._epilogue.initial(column, lanes) for column in columns]
-        registers = accumulators(b, rows, initial, lanes)
+        initial = [b.let("bias", self._epilogue.initial(column, lanes)) for column in columns]
+        registers = accumulators(b, [initial] * rows, lanes)
         weights = b.let("weights", first * (k * lanes))
 
         def data(p: int, step: Expr) -> Expr:

@@ -2,24 +2,83 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
-from veltair.compiler.kernels.loops import Expr, Loops, Register, splat
+from veltair.compiler.kernels.loops import Buffer, Expr, Loops, Register, load, splat
 from veltair.compiler.kernels.tiling import divisor_at_most
+
+Registers = Sequence[Sequence[Register]]
 
 # Steps of the reduction emitted one after another: hides the loop's own cost, and stays small
 # enough that LLVM keeps the order and spills nothing.
 _UNROLL = 4
+_LINE_FLOATS = 16
 
 
-def accumulators(
-    b: Loops, pixels: int, initial: Sequence[Expr], lanes: int
-) -> list[list[Register]]:
-    """Registers [pixel][block], each set to its block's initial value."""
-    values = [b.let("start", value) for value in initial]
-    registers = [[b.register("acc", lanes) for _ in values] for _ in range(pixels)]
-    for row in registers:
+@dataclass(frozen=True, kw_only=True)
+class Ahead:
+    """Prefetches the weights that follow those in use, spread over the tiles that use them.
+
+    The tiles of a block of weights meet it one after another. The first would wait for memory and
+    the others would not use it; so each tile fetches its share of the next block meanwhile.
+
+    Attributes:
+        weight: the weights, flat.
+        start: index of the next block.
+        size: its floats.
+        tile: which of the tiles runs.
+        tiles: how many there are.
+    """
+
+    weight: Buffer
+    start: Expr
+    size: int
+    tile: Expr
+    tiles: int
+
+
+class Partials:
+    """Partial sums of a task's tiles between the passes of a reduction.
+
+    Args:
+        b: emitter.
+        tiles: how many tiles.
+        pixels: most pixels of one.
+        initial: each block's initial value.
+    """
+
+    def __init__(self, b: Loops, tiles: int, pixels: int, initial: Sequence[Expr]) -> None:
+        self._b, self._pixels, self._blocks = b, pixels, len(initial)
+        self._sums = b.scratch("sums", tiles * pixels * len(initial) * b.lanes)
+        with b.loop(tiles * pixels, "pixel") as pixel:
+            for o, value in enumerate(initial):
+                b.store(self._sums, [(pixel * self._blocks + o) * b.lanes], value)
+
+    def load(self, tile: Expr, pixels: int) -> list[list[Register]]:
+        """A tile's sums in registers."""
+        b, blocks = self._b, range(self._blocks)
+        sums = [
+            [load(self._sums, self._at(tile, p, o), b.lanes) for o in blocks] for p in range(pixels)
+        ]
+        return accumulators(b, sums, b.lanes)
+
+    def store(self, tile: Expr, registers: Registers) -> None:
+        """Keeps a tile's sums."""
+        for p, of_pixel in enumerate(registers):
+            for o, register in enumerate(of_pixel):
+                self._b.store(self._sums, self._at(tile, p, o), register.get())
+
+    def _at(self, tile: Expr, pixel: int, block: int) -> list[Expr]:
+        return [((tile * self._pixels + pixel) * self._blocks + block) * self._b.lanes]
+
+
+def accumulators(b: Loops, initial: Sequence[Sequence[Expr]], lanes: int) -> list[list[Register]]:
+    """Registers [pixel][block], each set to its initial value."""
+    registers = [[b.register("acc", lanes) for _ in values] for values in initial]
+    for row, values in zip(registers, initial, strict=True):
         for register, value in zip(row, values, strict=True):
             b.set(register, value)
     return registers
@@ -27,10 +86,11 @@ def accumulators(
 
 def accumulate(
     b: Loops,
-    registers: Sequence[Sequence[Register]],
+    registers: Registers,
     reduction: Sequence[tuple[str, int]],
     data: Callable[..., Expr],
     weight: Callable[..., Expr],
+    ahead: Ahead | None = None,
 ) -> None:
     """Adds data times weight over the reduction to every register.
 
@@ -40,19 +100,34 @@ def accumulate(
         reduction: name and extent of each reduction loop, outermost first; the last is unrolled.
         data: pixel and the reduction's indices to a scalar.
         weight: block and the reduction's indices to a vector.
+        ahead: what to prefetch meanwhile.
     """
     *outer, (name, extent) = reduction
     unroll = divisor_at_most(extent, _UNROLL)
+    sizes = [size for _, size in outer] + [extent // unroll]
     with ExitStack() as stack:
         indices = [stack.enter_context(b.loop(size, each)) for each, size in outer]
         last = stack.enter_context(b.loop(extent // unroll, name))
+        if ahead is not None:
+            _prefetch(b, ahead, [*indices, last], sizes)
         for u in range(unroll):
             _step(b, registers, data, weight, [*indices, last * unroll + u])
 
 
+def _prefetch(b: Loops, ahead: Ahead, indices: Sequence[Expr], sizes: Sequence[int]) -> None:
+    """One iteration's share of the next block's cache lines."""
+    iterations = math.prod(sizes)
+    lines = math.ceil(ahead.size / (_LINE_FLOATS * iterations * ahead.tiles))
+    iteration = ahead.tile
+    for index, size in zip(indices, sizes, strict=True):
+        iteration = iteration * size + index
+    for i in range(lines):
+        b.prefetch(ahead.weight, ahead.start + (iteration * lines + i) * _LINE_FLOATS)
+
+
 def _step(
     b: Loops,
-    registers: Sequence[Sequence[Register]],
+    registers: Registers,
     data: Callable[..., Expr],
     weight: Callable[..., Expr],
     indices: Sequence[Expr],

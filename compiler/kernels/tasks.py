@@ -14,19 +14,20 @@ _TASKS = 32
 _MIN_TASK_OPS = 1 << 11
 
 
-def per_task(units: int, others: int, unit_ops: int) -> int:
+def per_task(units: int, others: int, unit_ops: int, tasks: int = _TASKS) -> int:
     """How many units of one dimension a task takes.
 
-    Few enough to leave `_TASKS` tasks, unless those would get too small.
+    Few enough to leave `tasks` tasks, unless those would get too small.
 
     Args:
         units: extent of the dimension; the result divides it.
         others: product of the task index's other extents.
         unit_ops: vector operations of one unit.
+        tasks: how many are enough.
     """
     chosen = 1
     for count in divisors(units):
-        if others * (units // count) >= _TASKS or chosen * unit_ops < _MIN_TASK_OPS:
+        if others * (units // count) >= tasks or chosen * unit_ops < _MIN_TASK_OPS:
             chosen = count
     return chosen
 

@@ -18,7 +18,7 @@ _MAX_BLOCKS = 6
 # Cycles a tile spends outside its reduction, per accumulator: initial value, epilogue, store.
 _EDGE_CYCLES = 3.0
 # Weights are read once a tile. Up to this size they stay in L1; beyond, they stream from L2.
-_L1_WEIGHT_BYTES = 16 << 10
+_L1_WEIGHT_BYTES = 18 << 10
 _L2_BYTES_PER_CYCLE = 24.0
 # Bytes a cycle at which weights arrive from beyond L2.
 WEIGHT_BYTES_PER_CYCLE = 6.0
@@ -118,6 +118,18 @@ def _step_cycles(tile: Tile, steps: int, isa: str) -> float:
     if steps * tile.blocks * vector_bytes > _L1_WEIGHT_BYTES:
         cycles = max(cycles, tile.blocks * vector_bytes / _L2_BYTES_PER_CYCLE)
     return cycles
+
+
+def pass_count(units: int, unit_steps: int, width: int) -> int:
+    """Passes over a reduction whose weights shall stay in L1 while several tiles use them.
+
+    Args:
+        units: extent of the reduction's outermost loop; the result divides it.
+        unit_steps: steps of one iteration of it.
+        width: floats of one step's weights.
+    """
+    fitting = [d for d in divisors(units) if 4 * d * unit_steps * width <= _L1_WEIGHT_BYTES]
+    return units // max(fitting, default=1)
 
 
 def divisor_at_most(value: int, most: int) -> int:

@@ -10,7 +10,7 @@ Reference: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 20
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from tvm.tirx import PrimFunc
 
 from veltair.compiler.kernels.epilogue import Epilogue, pad_channels, suffix
 from veltair.compiler.kernels.loops import Expr, Loops, load, splat
-from veltair.compiler.kernels.microkernel import accumulate, accumulators
+from veltair.compiler.kernels.microkernel import Ahead, accumulate, accumulators
 from veltair.compiler.kernels.spec import LANES, ConvSpec, Kernel
 from veltair.compiler.kernels.tasks import split_index
 from veltair.compiler.kernels.tiling import (
@@ -32,8 +32,7 @@ from veltair.compiler.kernels.tiling import (
     spans,
     total_cycles,
 )
-
-Matrix = tuple[tuple[float, ...], ...]
+from veltair.compiler.kernels.winograd_transform import TRANSFORMS, Transform, combine
 
 # The least gain in estimated time that is worth the transforms' rounding.
 _MIN_GAIN = 1.15
@@ -41,56 +40,6 @@ _MIN_GAIN = 1.15
 # are written and read back where they don't.
 _L2_BYTES = 1 << 20
 _TILE_BYTES_PER_CYCLE = 12.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Transform:
-    """F(size, 3): the transforms of data (B^T), weight (G) and output (A^T) in one dimension."""
-
-    size: int
-    data: Matrix
-    weight: Matrix
-    output: Matrix
-
-    @property
-    def points(self) -> int:
-        """Points in one dimension: rows and columns of an input tile."""
-        return self.size + 2
-
-
-TRANSFORMS = {
-    2: Transform(
-        size=2,
-        data=((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, -1, 0, 1)),
-        weight=((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
-        output=((1, 1, 1, 0), (0, 1, -1, 1)),
-    ),
-    4: Transform(
-        size=4,
-        data=(
-            (4, 0, -5, 0, 1, 0),
-            (0, -4, -4, 1, 1, 0),
-            (0, 4, -4, -1, 1, 0),
-            (0, -2, -1, 2, 1, 0),
-            (0, 2, -1, -2, 1, 0),
-            (0, 4, 0, -5, 0, 1),
-        ),
-        weight=(
-            (1 / 4, 0, 0),
-            (-1 / 6, -1 / 6, -1 / 6),
-            (-1 / 6, 1 / 6, -1 / 6),
-            (1 / 24, 1 / 12, 1 / 6),
-            (1 / 24, -1 / 12, 1 / 6),
-            (0, 0, 1),
-        ),
-        output=(
-            (1, 1, 1, 1, 1, 0),
-            (0, 1, -1, 2, -2, 0),
-            (0, 1, 1, 4, 4, 0),
-            (0, 1, -1, 8, -8, 1),
-        ),
-    ),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,10 +230,10 @@ class _Emitter:
         across = []
         for y in rows:
             line = [load(self._data, [n, block, y, x, 0], b.lanes) for x in columns]
-            across.append(self._combine(transform.data, [b.let("d", value) for value in line]))
+            across.append(combine(b, transform.data, [b.let("d", value) for value in line]))
         where = b.let("where", (block * self._plan.block_tiles + tile) * b.lanes)
         for x in self._range():
-            down = self._combine(transform.data, [line[x] for line in across])
+            down = combine(b, transform.data, [line[x] for line in across])
             for y, value in enumerate(down):
                 point = y * transform.points + x
                 b.store(self._tiles_in, [where + point * self._point_in], value)
@@ -298,13 +247,13 @@ class _Emitter:
         for x in self._range():
             points = [(y * transform.points + x) * self._point_out for y in self._range()]
             line = [b.let("m", load(self._tiles_out, [where + p], b.lanes)) for p in points]
-            down.append(self._combine(transform.output, line))
+            down.append(combine(b, transform.output, line))
         row, column = (
             b.let(name, at * transform.size)
             for name, at in (("row", tile_row), ("column", tile_column))
         )
         for y in range(transform.size):
-            values = self._combine(transform.output, [line[y] for line in down])
+            values = combine(b, transform.output, [line[y] for line in down])
             for x, value in enumerate(values):
                 self._store(value, [n, block, row + y, column + x, 0], y, x)
 
@@ -355,14 +304,32 @@ class _Emitter:
     def _panel(self, point: Expr, chunk: Expr, blocks: int) -> None:
         b, plan = self._b, self._plan
         first = b.let("first", chunk * plan.tile.blocks)
-        for span in spans(plan.block_tiles, plan.tile.columns):
+        pieces = spans(plan.block_tiles, plan.tile.columns)
+        count, done = sum(span.count for span in pieces), 0
+        weights = (point * plan.out_blocks + first) * (plan.steps * b.lanes)
+        weights = b.let("weights", weights)
+        size = plan.steps * blocks * b.lanes
+        for span in pieces:
             with b.loop(span.count, "i") as i:
                 tile = b.let("tile", i * span.size + span.start)
-                self._product(point, first, tile, span.size, blocks)
+                ahead = Ahead(
+                    weight=self._weight, start=weights + size, size=size, tile=i + done, tiles=count
+                )
+                self._product(point, first, tile, span.size, blocks, weights, ahead)
+            done += span.count
 
-    def _product(self, point: Expr, first: Expr, tile: Expr, tiles: int, blocks: int) -> None:
+    def _product(
+        self,
+        point: Expr,
+        first: Expr,
+        tile: Expr,
+        tiles: int,
+        blocks: int,
+        weights: Expr,
+        ahead: Ahead,
+    ) -> None:
+        """Multiplies some tiles with one panel of weights."""
         b, plan, lanes = self._b, self._plan, self._b.lanes
-        weights = b.let("weights", (point * plan.out_blocks + first) * (plan.steps * lanes))
         source = b.let("source", point * self._point_in + tile * lanes)
         target = b.let("target", point * self._point_out + tile * lanes)
         row = plan.block_tiles * lanes
@@ -374,45 +341,9 @@ class _Emitter:
             step = block * lanes + channel
             return load(self._weight, [weights + (step * blocks + o) * lanes], lanes)
 
-        registers = accumulators(b, tiles, [splat(0.0, lanes)] * blocks, lanes)
-        accumulate(b, registers, [("block", plan.in_blocks), ("channel", lanes)], data, weight)
+        registers = accumulators(b, [[splat(0.0, lanes)] * blocks] * tiles, lanes)
+        reduction = [("block", plan.in_blocks), ("channel", lanes)]
+        accumulate(b, registers, reduction, data, weight, ahead)
         for p, of_tile in enumerate(registers):
             for o, register in enumerate(of_tile):
                 b.store(self._tiles_out, [target + (first + o) * row + p * lanes], register.get())
-
-    def _combine(self, matrix: Matrix, values: Sequence[Expr]) -> list[Expr]:
-        """A matrix times a vector of values.
-
-        Two rows that agree in even columns and are opposite in odd ones share both halves.
-        """
-        b, results = self._b, list[Expr]()
-        while len(results) < len(matrix):
-            row = matrix[len(results)]
-            rest = matrix[len(results) + 1 :]
-            mirrored = tuple(-c if i % 2 else c for i, c in enumerate(row))
-            if rest and rest[0] == mirrored and any(row[1::2]) and any(row[0::2]):
-                even = b.let("even", _sum(row[0::2], values[0::2]))
-                odd = b.let("odd", _sum(row[1::2], values[1::2]))
-                results += [b.let("t", even + odd), b.let("t", even - odd)]
-            else:
-                results.append(b.let("t", _sum(row, values)))
-        return results
-
-
-def _sum(coefficients: Sequence[float], values: Sequence[Expr]) -> Expr:
-    """The weighted sum, without the terms of weight zero."""
-    total = None
-    for coefficient, value in zip(coefficients, values, strict=True):
-        if coefficient == 0:
-            continue
-        if total is None:
-            total = value if coefficient == 1 else value * _splat_like(coefficient, value)
-        elif coefficient in {1, -1}:
-            total = total + value if coefficient == 1 else total - value
-        else:
-            total = total + value * _splat_like(coefficient, value)
-    return total
-
-
-def _splat_like(coefficient: float, value: Expr) -> Expr:
-    return splat(float(coefficient), value.ty.dtype.lanes)

@@ -8,6 +8,8 @@ import pytest
 from kernel_harness import Bench, conv_reference, dense, halo
 
 from veltair.compiler.kernels import build_conv2d
+from veltair.compiler.kernels.conv2d import build_direct
+from veltair.compiler.kernels.direct_plan import make_plan
 from veltair.compiler.kernels.spec import ConvSpec, Step
 
 Pair = tuple[int, int]
@@ -208,3 +210,32 @@ def test_big_layers_are_cut_into_many_tasks(bench: Bench) -> None:
     for case in layers:
         kernel = build_conv2d(make_spec(case, bench.lanes), bench.isa)
         assert kernel.parallel_extent >= 16, kernel.variant_id
+
+
+STREAMING = {
+    "3x3": Case(ic=40, oc=500, hw=(7, 7), kernel=(3, 3), pads=(1, 1)),
+    "strided": Case(ic=48, oc=528, hw=(11, 9), kernel=(3, 3), strides=(2, 2), pads=(1, 1)),
+    "pointwise": Case(ic=320, oc=496, hw=(7, 7), batch=2),
+    "packed-groups": Case(ic=128, oc=512, hw=(6, 6), kernel=(3, 3), pads=(1, 1), groups=2),
+}
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_passes_over_the_reduction_keep_the_result(
+    name: str, bench: Bench, rng: np.random.Generator
+) -> None:
+    case = STREAMING[name]
+    spec = make_spec(case, bench.lanes)
+    assert make_plan(spec, bench.isa).passes > 1
+    x = rng.standard_normal((case.batch, case.ic, *(case.hw[i] + 2 * case.pads[i] for i in (0, 1))))
+    w = rng.standard_normal((case.oc, case.ic // case.groups, *case.kernel)).astype(np.float32)
+    bias = rng.standard_normal(case.oc).astype(np.float32)
+    steps = (Step(kind="add", operand="channel"), Step(kind="relu"))
+    kernel = build_direct(dataclasses.replace(spec, epilogue=steps), bench.isa)
+    assert kernel.pack_weight is not None
+    assert kernel.pack_channel is not None
+    data = bench.put(spec.data, bench.pack(x.astype(np.float32), pad=3.0))
+    arguments = [data, kernel.pack_weight(w), kernel.pack_channel(bias)]
+    got = bench.unpack(bench.run(kernel.func, arguments, spec.output), case.oc)
+    wanted = conv_reference(x, w, case.strides, case.dilations, case.groups)
+    check(got, np.maximum(wanted + bias[:, None, None], 0))

@@ -9,6 +9,7 @@ from kernel_harness import Bench, conv_reference, halo
 
 from veltair.compiler.kernels import build_conv2d, winograd
 from veltair.compiler.kernels.spec import ConvSpec, Step
+from veltair.compiler.kernels.winograd_transform import TRANSFORMS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ def test_winograd(name: str, size: int, bench: Bench, rng: np.random.Generator) 
     spec = spec_of(case, bench.lanes, steps)
     tile_rows = math.ceil(case.out_hw[0] / size)
     rows = case.rows if tile_rows % case.rows == 0 else 1
-    plan = winograd._plan(spec, bench.isa, winograd.TRANSFORMS[size], rows)
+    plan = winograd._plan(spec, bench.isa, TRANSFORMS[size], rows)
     kernel = winograd.build_winograd(spec, plan)
     assert kernel.pack_weight is not None
     assert kernel.pack_channel is not None
@@ -84,7 +85,7 @@ def test_winograd(name: str, size: int, bench: Bench, rng: np.random.Generator) 
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_transforms_are_exact_minimal_filters(size: int) -> None:
-    transform = winograd.TRANSFORMS[size]
+    transform = TRANSFORMS[size]
     data, weight, output = (
         np.array(m) for m in (transform.data, transform.weight, transform.output)
     )
