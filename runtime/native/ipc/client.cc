@@ -64,7 +64,7 @@ bool Client::server_gone() const {
 
 bool Client::waiting() const {
   // Without the mutex: at worst a wait is cut short or made once more.
-  const volatile ClientRecord& record = segment().clients()[id_];
+  const ClientRecord& record = segment().clients()[id_];
   return record.head != record.tail;
 }
 

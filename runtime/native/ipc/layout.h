@@ -126,7 +126,7 @@ enum class WorkerState : uint32_t { kAbsent, kIdle, kBusy };
 struct alignas(kAlignment) WorkerRecord {
   sched::Running running;       // first: policies see it through sched::Table
   std::atomic<uint32_t> state;  // WorkerState
-  int32_t pid;
+  std::atomic<int32_t> pid;
   uint32_t signalled;                // woken for work that it has not taken yet
   std::atomic<int64_t> beat_ns;      // written by the worker's control thread, without the mutex
   std::atomic<int64_t> progress_ns;  // at each task and block boundary
@@ -143,9 +143,10 @@ enum class ClientState : uint32_t { kFree, kLive };
 
 struct alignas(kAlignment) ClientRecord {
   std::atomic<uint32_t> state;  // ClientState
-  int32_t pid;
-  uint32_t head;                                   // of its ring of query numbers: next to take
-  uint32_t tail;                                   // next to fill; equal: empty
+  // Written under the mutex; read without it where a moment's difference is no harm.
+  std::atomic<int32_t> pid;
+  std::atomic<uint32_t> head;                      // of its ring of query numbers: next to take
+  std::atomic<uint32_t> tail;                      // next to fill; equal: empty
   alignas(kAlignment) std::atomic<uint32_t> done;  // futex: completions came, or the server's state
 };
 

@@ -46,14 +46,20 @@ ModelCounts model_counts(const Segment& segment, int32_t model) {
 
 std::vector<WorkerStatus> worker_statuses(const Segment& segment) {
   std::vector<WorkerStatus> statuses;
-  for (const WorkerRecord& worker : segment.workers()) {
+  std::vector<int32_t> held(segment.workers().size());
+  for (const CoreRecord& core : segment.cores()) {
+    const int32_t owner = core.owner;
+    if (owner != kNone) ++held[owner];
+  }
+  for (size_t w = 0; w < held.size(); ++w) {
+    const WorkerRecord& worker = segment.workers()[w];
     if (is(worker.state, WorkerState::kAbsent)) {
       statuses.emplace_back();
       continue;
     }
     statuses.push_back({.pid = worker.pid,
                         .busy = is(worker.state, WorkerState::kBusy),
-                        .cores = worker.running.cores_held,
+                        .cores = held[w],
                         .beat_ns = worker.beat_ns,
                         .progress_ns = worker.progress_ns});
   }
@@ -63,7 +69,7 @@ std::vector<WorkerStatus> worker_statuses(const Segment& segment) {
 std::vector<int32_t> client_pids(const Segment& segment) {
   std::vector<int32_t> pids;
   for (const ClientRecord& client : segment.clients()) {
-    pids.push_back(is(client.state, ClientState::kLive) ? client.pid : 0);
+    pids.push_back(is(client.state, ClientState::kLive) ? client.pid.load() : 0);
   }
   return pids;
 }

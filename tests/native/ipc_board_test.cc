@@ -1,0 +1,316 @@
+// The board's operations, one after the other in one process.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <stdexcept>
+
+#include "ipc_harness.h"
+
+namespace {
+
+using namespace harness;
+using ipc::Failure;
+using ipc::kNone;
+
+constexpr int32_t kPid = 4242;
+
+void test_layout() {
+  Server server(2, 1, {{.slots = 70}, {.slots = 3}});
+  const ipc::Segment& segment = *server.segment;
+  CHECK(segment.models()[1].first_slot == 70);
+  for (const ipc::ModelRecord& model : segment.models()) {
+    for (int32_t tensor = 0; tensor < 3; ++tensor) {
+      for (int32_t slot = 0; slot < model.slots; ++slot) {
+        std::byte* place = segment.tensor(model, tensor, slot);
+        CHECK(reinterpret_cast<uintptr_t>(place) % 64 == 0);
+        // Neighbours: the stride is the size rounded up to 64 bytes.
+        CHECK(place - segment.tensor(model, tensor, 0) == slot * (tensor == 0 ? 128 : 64));
+        std::memset(place, slot, segment.tensors(model)[tensor].bytes);
+      }
+    }
+  }
+  server.check();  // writing all tensors touched no record
+  CHECK(segment.metadata(segment.models()[1]) == "about m1");
+
+  const auto again = ipc::Segment::attach(segment.fd());
+  CHECK(std::string(again->models()[1].name) == "m1");
+  CHECK(*again->tensor(again->models()[0], 0, 7) == std::byte{7});
+  const int other = open("/dev/zero", O_RDONLY);
+  CHECK_THROWS(ipc::Segment::attach(other), std::invalid_argument);
+  close(other);
+  CHECK_THROWS(ipc::Segment::create({}), std::invalid_argument);
+}
+
+void test_life_of_a_query() {
+  Server server(2, 1, {{}});
+  ipc::Board& board = *server.board;
+  const int32_t client = board.add_client(kPid);
+  board.join(0, kPid, 0);
+  CHECK(board.take(0, server.scheduler(), 0).decision.task == kNone);
+  const uint32_t work = server.segment->workers()[0].work;
+
+  int32_t query = kNone;
+  CHECK(board.allocate(client, 0, &query).ok && query == 0);
+  CHECK(board.submit(client, query, 5, 0, 77, 10).ok);
+  CHECK(server.segment->workers()[0].work != work);  // it was woken
+  CHECK(!board.submit(client, query, 5, 0, 77, 10).ok);
+  CHECK(board.pending() == 1);
+  server.check();
+
+  const ipc::Step step = board.take(0, server.scheduler(), 30);
+  CHECK(step.decision.task == 0 && step.decision.layer_end == 2);
+  CHECK(server.held(0) == 1 && board.pending() == 1);
+  server.check();
+  const uint32_t done = server.segment->clients()[client].done;
+  board.complete(0, "", 100);
+  CHECK(server.segment->clients()[client].done != done);
+  server.check();
+
+  const ipc::Ended ended = collect_one(board, client);
+  CHECK(ended.query == 0 && ended.ok && ended.tag == 77);
+  CHECK(ended.queue_ns == 20 && ended.compute_ns == 70 && ended.end_ns == 100);
+  ipc::Ended none;
+  CHECK(board.collect(client, {&none, 1}) == 0);
+  CHECK(!board.release(client + 1, query));
+  CHECK(board.release(client, query));
+  CHECK(!board.release(client, query));
+  server.check();
+  const ipc::Counters& counters = server.segment->models()[0].counters;
+  CHECK(counters.accepted == 1 && counters.succeeded == 1 && counters.within_qos == 1);
+  CHECK(counters.queue_ns == 20 && counters.compute_ns == 70 && counters.request_ns == 95);
+}
+
+void test_refusals() {
+  Server server(2, 1, {{.slots = 2}, {}});
+  ipc::Board& board = *server.board;
+  const int32_t client = board.add_client(kPid);
+  int32_t query = kNone;
+  CHECK(board.allocate(client, 0, &query).ok && board.allocate(client, 0, &query).ok);
+  CHECK(board.allocate(client, 0, &query).why == Failure::kQueueFull);
+  CHECK(board.allocate(client, 1, &query).ok);  // a full model does not fill the others
+  board.set_model_state(1, ipc::ModelState::kUnavailable, "damaged");
+  CHECK(board.allocate(client, 1, &query).why == Failure::kUnavailable);
+  board.set_state(ipc::ServerState::kDraining);
+  CHECK(board.submit(client, 0, 0, 0, 0, 0).why == Failure::kDraining);
+  CHECK(board.allocate(client, 0, &query).why == Failure::kDraining);
+  server.check();
+  CHECK(server.segment->models()[0].counters.failed[static_cast<int>(Failure::kQueueFull)] == 1);
+}
+
+void test_admission() {
+  // 10 ms a task, one worker, 25 ms allowed: two fit, the third would end at 30.
+  Server server(2, 1, {{.qos_ns = 25 * kMs}}, /*admission=*/true);
+  ipc::Board& board = *server.board;
+  const int32_t client = board.add_client(kPid);
+  board.join(0, kPid, 0);
+  post(board, client, 0, 1, 0);
+  post(board, client, 0, 2, 0);
+  int32_t query = kNone;
+  CHECK(board.allocate(client, 0, &query).ok);
+  ipc::Verdict verdict = board.submit(client, query, 0, 0, 3, 0);
+  CHECK(!verdict.ok && verdict.why == Failure::kDeadline && verdict.late_ns == 5 * kMs);
+  CHECK(!board.release(client, query));  // given back with the refusal
+  // The first has run for 6 ms: what is left of it counts, not the whole.
+  CHECK(board.take(0, server.scheduler(), 0).decision.task != kNone);
+  CHECK(board.allocate(client, 0, &query).ok);
+  CHECK(board.submit(client, query, 0, 0, 3, 6 * kMs).why == Failure::kDeadline);
+  CHECK(board.allocate(client, 0, &query).ok);
+  CHECK(board.submit(client, query, 0, 30 * kMs, 3, 0).ok);
+  server.check();
+}
+
+void test_first_come_first_served() {
+  Server server(4, 2, {{}, {.cores = 2}});
+  ipc::Board& board = *server.board;
+  const int32_t client = board.add_client(kPid);
+  for (int32_t tag = 0; tag < 6; ++tag) post(board, client, tag % 2, tag, tag);
+  board.join(0, kPid, 0);
+  for (int32_t tag = 0; tag < 6; ++tag) {
+    const int32_t task = board.take(0, server.scheduler(), 10).decision.task;
+    CHECK(server.segment->queries()[task].tag == tag);
+    board.complete(0, "", 20);
+    server.check();
+    CHECK(collect_one(board, client).tag == tag);
+  }
+}
+
+void test_cores() {
+  // A takes two of three cores; B wants two, begins with one, and gets the other when A ends.
+  Server server(3, 3, {{.cores = 2}});
+  ipc::Board& board = *server.board;
+  const int32_t client = board.add_client(kPid);
+  for (int32_t worker = 0; worker < 3; ++worker) board.join(worker, kPid, 0);
+  for (int32_t tag = 0; tag < 3; ++tag) post(board, client, 0, tag, tag);
+  CHECK(board.take(0, server.scheduler(), 10).decision.task != kNone);
+  CHECK(board.take(1, server.scheduler(), 10).decision.task != kNone);
+  CHECK(server.held(0) == 2 && server.held(1) == 1);
+  CHECK(board.take(2, server.scheduler(), 10).decision.task == kNone);  // no core is free
+  server.check();
+  const uint32_t cores = server.segment->workers()[1].cores;
+  const uint32_t work = server.segment->workers()[2].work;
+  board.complete(0, "", 20);
+  CHECK(server.held(0) == 0 && server.held(1) == 2);
+  CHECK(server.segment->workers()[1].cores != cores);  // the running block first
+  server.check();
+  // The core that is left goes to the task that waits, on the worker that just came free.
+  CHECK(board.take(0, server.scheduler(), 30).decision.task != kNone);
+  CHECK(server.held(0) == 1 && server.segment->workers()[2].work == work);
+  std::vector<int32_t> held(3);
+  CHECK(board.held_cores(1, held) == 2);
+  server.check();
+}
+
+void test_blocks() {
+  Server server(2, 1, {{.cores = 2}});
+  ipc::Board& board = *server.board;
+  const int32_t client = board.add_client(kPid);
+  board.join(0, kPid, 0);
+  post(board, client, 0, 1, 0);
+  CHECK(board.take(0, server.scheduler(), 10).decision.task != kNone);
+  // `model` gives the rest of the model, from wherever the block ended.
+  const ipc::Step step = board.next_block(0, server.scheduler(), 1, 20);
+  CHECK(step.decision.layer_begin == 1 && step.decision.layer_end == 2 && server.held(0) == 2);
+  server.check();
+  board.complete(0, "", 30);
+}
+
+void test_a_worker_dies() {
+  Server server(2, 2, {{}});
+  ipc::Board& board = *server.board;
+  const int32_t client = board.add_client(kPid);
+  board.join(0, kPid, 0);
+  for (int32_t tag = 0; tag < 3; ++tag) post(board, client, 0, tag, 0);
+  const int32_t task = board.take(0, server.scheduler(), 0).decision.task;
+  board.next_block(0, server.scheduler(), 1, 5);
+  board.remove_worker(0, 10);
+  server.check();
+  CHECK(server.segment->header().free_cores == 2 && server.segment->header().live_workers == 0);
+  // At the front again, from the first layer, and only twice more.
+  for (int death = 1; death < ipc::kMaxAttempts; ++death) {
+    board.join(1, kPid, 20);
+    const ipc::Step step = board.take(1, server.scheduler(), 20);
+    CHECK(step.decision.task == task && step.decision.layer_begin == 0);
+    board.remove_worker(1, 30);
+    server.check();
+  }
+  const ipc::Ended ended = collect_one(board, client);
+  CHECK(ended.tag == 0 && !ended.ok);
+  CHECK(std::strstr(server.segment->queries()[ended.query].error, "died") != nullptr);
+  board.join(0, kPid, 40);
+  CHECK(server.segment->queries()[board.take(0, server.scheduler(), 40).decision.task].tag == 1);
+  server.check();
+}
+
+void test_a_client_goes() {
+  Server server(1, 1, {{}});
+  ipc::Board& board = *server.board;
+  const int32_t gone = board.add_client(kPid);
+  const int32_t stays = board.add_client(kPid + 1);
+  board.join(0, kPid, 0);
+  const int32_t done = post(board, gone, 0, 0, 0);
+  CHECK(board.take(0, server.scheduler(), 0).decision.task == done);
+  board.complete(0, "", 5);  // completed, not collected
+  const int32_t running = post(board, gone, 0, 1, 0);
+  CHECK(board.take(0, server.scheduler(), 0).decision.task == running);
+  post(board, gone, 0, 2, 0);  // queued
+  post(board, stays, 0, 3, 0);
+  int32_t held = kNone;
+  CHECK(board.allocate(gone, 0, &held).ok);
+  board.remove_client(gone, 10);
+  server.check();
+  CHECK(board.pending() == 2);  // the running one, and the other client's
+  CHECK(server.segment->models()[0].free_slots == 6);
+  board.complete(0, "", 20);
+  server.check();
+  CHECK(server.segment->models()[0].free_slots == 7);
+  CHECK(server.segment->queries()[board.take(0, server.scheduler(), 30).decision.task].tag == 3);
+  board.complete(0, "", 40);
+  CHECK(collect_one(board, stays).tag == 3);
+  CHECK(board.add_client(kPid + 2) == gone);  // its place is free, and empty
+  ipc::Ended none;
+  CHECK(board.collect(gone, {&none, 1}) == 0);
+}
+
+void test_release_at_any_time() {
+  Server server(1, 1, {{.slots = 1}});
+  ipc::Board& board = *server.board;
+  const int32_t client = board.add_client(kPid);
+  board.join(0, kPid, 0);
+  ipc::Ended none;
+  // Queued: cancelled at once.
+  int32_t query = post(board, client, 0, 0, 0);
+  CHECK(board.release(client, query) && board.pending() == 0);
+  server.check();
+  // Running: freed at its end, and not reported.
+  query = post(board, client, 0, 1, 0);
+  CHECK(board.take(0, server.scheduler(), 0).decision.task == query);
+  CHECK(board.release(client, query));
+  int32_t other = kNone;
+  CHECK(!board.allocate(client, 0, &other).ok);
+  board.complete(0, "", 5);
+  server.check();
+  CHECK(board.collect(client, {&none, 1}) == 0);
+  // Ended, not collected: not reported either.
+  query = post(board, client, 0, 2, 0);
+  CHECK(board.take(0, server.scheduler(), 0).decision.task == query);
+  board.complete(0, "", 5);
+  CHECK(board.release(client, query));
+  server.check();
+  CHECK(board.collect(client, {&none, 1}) == 0);
+  server.check();
+  CHECK(board.allocate(client, 0, &other).ok);
+}
+
+void test_kernel_error_and_stop() {
+  Server server(1, 1, {{}});
+  ipc::Board& board = *server.board;
+  const int32_t client = board.add_client(kPid);
+  board.join(0, kPid, 0);
+  post(board, client, 0, 1, 0);
+  post(board, client, 0, 2, 0);
+  CHECK(board.take(0, server.scheduler(), 0).decision.task != kNone);
+  board.complete(0, std::string(1000, 'x'), 5);
+  ipc::Ended ended = collect_one(board, client);
+  CHECK(!ended.ok && std::strlen(server.segment->queries()[ended.query].error) == 159);
+  CHECK(board.fail_queued("the server stopped", 9) == 1);
+  ended = collect_one(board, client);
+  CHECK(!ended.ok && ended.tag == 2 && ended.queue_ns == 9);
+  board.set_state(ipc::ServerState::kStopped);
+  CHECK(board.take(0, server.scheduler(), 0).stop);
+  server.check();
+}
+
+void test_histogram() {
+  CHECK(ipc::latency_bucket(0) == 0 && ipc::latency_bucket(1023) == 0);
+  CHECK(ipc::latency_bucket(int64_t{1} << 60) == ipc::kBuckets - 1);
+  for (int bucket = 0; bucket + 1 < ipc::kBuckets; ++bucket) {
+    CHECK(ipc::latency_bucket(ipc::bucket_bound_ns(bucket)) == bucket);
+    CHECK(ipc::latency_bucket(ipc::bucket_bound_ns(bucket) + 1) == bucket + 1);
+  }
+}
+
+void test_too_many_clients() {
+  Server server(1, 1, {{}});
+  for (int32_t c = 0; c < ipc::kMaxClients; ++c) CHECK(server.board->add_client(kPid) == c);
+  CHECK(server.board->add_client(kPid) == kNone);
+  CHECK_THROWS(ipc::Client(server.segment), std::runtime_error);
+}
+
+}  // namespace
+
+int main() {
+  test_layout();
+  test_life_of_a_query();
+  test_refusals();
+  test_admission();
+  test_first_come_first_served();
+  test_cores();
+  test_blocks();
+  test_a_worker_dies();
+  test_a_client_goes();
+  test_release_at_any_time();
+  test_kernel_error_and_stop();
+  test_histogram();
+  test_too_many_clients();
+}
