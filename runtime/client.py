@@ -283,6 +283,7 @@ class LocalClient:
             UnavailableError: the server has died.
         """
         self._check_open()
+        self._check_server()
         index = self._find(model, version)
         verdict, query = self._native.allocate(index)
         if not verdict.ok:

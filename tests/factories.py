@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -205,3 +206,30 @@ def write_tiny_artifact(
     manifest = Manifest(**fields)
     (folder / MANIFEST_FILE).write_bytes(manifest.to_json())
     return manifest
+
+
+def write_slow_artifact(folder: Path, *, repeats: int, **changes: Any) -> Manifest:  # noqa: ANN401
+    """Writes the tiny artifact with its product computed `repeats` times: the same answer, later.
+
+    Args:
+        folder: as for `write_tiny_artifact`.
+        repeats: some 50 us each.
+        changes: as for `write_tiny_artifact`.
+    """
+    product, scores = tiny_layers()
+    products = [msgspec.structs.replace(product, name=f"product{i}") for i in range(repeats)]
+    row_ns = (((50_000,), (30_000,)), ((60_000,), (35_000,)))
+    fields: dict[str, Any] = {
+        "name": folder.parent.name,
+        "layers": (*products, scores),
+        "qos_ns": repeats * 100_000,
+        "profile": Profile(
+            machine={"cpu": "test"},
+            cores=(1, 2),
+            levels=(0.0,),
+            layer_ns=(*(row_ns for _ in products), (((9_000,), (7_000,)),)),
+            model_ns=((repeats * 50_000,), (repeats * 30_000,)),
+        ),
+        **changes,
+    }
+    return write_tiny_artifact(folder, **fields)

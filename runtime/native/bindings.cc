@@ -425,6 +425,14 @@ using veltair::ipc::Client;
 using veltair::ipc::Segment;
 using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
 
+// A policy with the profiles that it is asked about.
+struct PolicyAndModels {
+  std::vector<veltair::sched::ModelProfile> models;
+  std::unique_ptr<veltair::sched::Policy> policy;
+
+  veltair::ipc::Scheduler scheduler() const { return {*policy, models}; }
+};
+
 // A view of a tensor's slot that keeps the mapping alive.
 nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> tensor_bytes(const std::shared_ptr<Segment>& segment,
                                                           int32_t model, int32_t tensor,
@@ -561,7 +569,30 @@ void bind_segment(nb::module_& m) {
       .def("client_pids", &veltair::ipc::client_pids);
 }
 
+// One worker's step, as `Worker` takes it, for a caller that has the time and runs no kernels.
+std::optional<veltair::sched::Decision> take(Board& board, int32_t worker,
+                                             const PolicyAndModels& by, int64_t now_ns) {
+  const veltair::ipc::Step step = board.take(worker, by.scheduler(), now_ns);
+  if (step.stop || step.decision.task == veltair::ipc::kNone) return std::nullopt;
+  return step.decision;
+}
+
+std::vector<int32_t> held_cores(Board& board, int32_t worker) {
+  std::vector<int32_t> cores(board.segment().cores().size());
+  cores.resize(board.held_cores(worker, cores));
+  return cores;
+}
+
 void bind_board(nb::module_& m) {
+  nb::class_<PolicyAndModels>(m, "Scheduler")
+      .def(nb::new_([](const std::string& policy, int32_t total_cores,
+                       std::vector<veltair::sched::ModelProfile> models) {
+             auto made = std::make_shared<PolicyAndModels>();
+             made->models = std::move(models);
+             made->policy = veltair::sched::make_policy(policy, total_cores, made->models);
+             return made;
+           }),
+           "policy"_a, "total_cores"_a, "models"_a);
   nb::class_<Board>(m, "Board")
       .def(nb::init<std::shared_ptr<Segment>>(), "segment"_a)
       .def("set_state", &Board::set_state, "state"_a, ReleaseGil())
@@ -582,6 +613,10 @@ void bind_board(nb::module_& m) {
           "remove_client",
           [](Board& b, int32_t client) { b.remove_client(client, veltair::ipc::monotonic_ns()); },
           "client"_a, ReleaseGil())
+      .def("join", &Board::join, "worker"_a, "pid"_a, "now_ns"_a, ReleaseGil())
+      .def("take", &take, "worker"_a, "scheduler"_a, "now_ns"_a, ReleaseGil())
+      .def("complete", &Board::complete, "worker"_a, "error"_a, "now_ns"_a, ReleaseGil())
+      .def("held_cores", &held_cores, "worker"_a, ReleaseGil())
       .def("check", &Board::check, ReleaseGil());
 }
 

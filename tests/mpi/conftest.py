@@ -1,0 +1,39 @@
+"""What the tests with `mpirun` share: a repository, and the check that nothing is left behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from factories import write_slow_artifact, write_tiny_artifact
+
+from mpi.serving import left_in_shared_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SLOW_REPEATS = 400
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models `tiny` (versions 1 and 2), `slow`, and `broken`, whose weights have a changed byte."""
+    folder = tmp_path_factory.mktemp("repository")
+    write_tiny_artifact(folder / "tiny" / "1")
+    write_tiny_artifact(folder / "tiny" / "2", seed=2)
+    write_slow_artifact(folder / "slow" / "1", repeats=SLOW_REPEATS)
+    write_tiny_artifact(folder / "broken" / "1", name="broken")
+    weights = folder / "broken" / "1" / "weights.bin"
+    data = bytearray(weights.read_bytes())
+    data[100] ^= 1
+    weights.write_bytes(data)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """No test leaves a shared segment."""
+    before = left_in_shared_memory()
+    yield
+    assert left_in_shared_memory() <= before

@@ -1,0 +1,153 @@
+"""Real servers under a real `mpirun`, for tests: started, watched, and gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from veltair.runtime.client import LocalClient
+from veltair.runtime.serve_command import find_mpirun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+START_S = 60.0  # generous: the machine may be busy
+ENVIRONMENT = {
+    **os.environ,
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+
+
+def mpirun_command(ranks: int, *arguments: str) -> list[str]:
+    """The command that the README names for those who run `mpirun` themselves."""
+    options = ["--with-ft", "ulfm", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
+    serve = [sys.executable, "-m", "veltair.runtime.server.main"]
+    return [str(find_mpirun()), *options, *serve, *arguments]
+
+
+def serve_command(workers: int, *arguments: str) -> list[str]:
+    """The command that starts `mpirun` itself."""
+    veltair = [sys.executable, "-c", "from veltair.runtime.cli import main; main()"]
+    return [*veltair, "serve", "--workers", str(workers), *arguments]
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    """Fails the test where the condition does not come true in time."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+class RunningServer:
+    """A server's processes and what they print. Use it in a `with`."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """Starts the command in a session of its own."""
+        self.process = subprocess.Popen(
+            command,
+            env=ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.lines: list[str] = []
+        self.address = ""
+        self._seen: dict[int, psutil.Process] = {}
+        self._queue: queue.Queue[str | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._queue.put(line.rstrip())
+        self._queue.put(None)
+
+    def wait_ready(self) -> RunningServer:
+        """Waits for the line with the address."""
+        end = time.monotonic() + START_S
+        while not self.address:
+            line = self._queue.get(timeout=max(end - time.monotonic(), 0))
+            assert line is not None, f"ended while starting: {self.lines}"
+            self.lines.append(line)
+            if line.startswith("serving at "):
+                self.address = line.split()[2]
+        self.tree()
+        return self
+
+    def wait_line(self, part: str) -> str:
+        """Waits for a line that contains `part`."""
+        end = time.monotonic() + START_S
+        while True:
+            line = self._queue.get(timeout=max(end - time.monotonic(), 0))
+            assert line is not None, f"no line with {part!r}: {self.lines}"
+            self.lines.append(line)
+            if part in line:
+                return line
+
+    def client(self) -> LocalClient:
+        """Attaches to the server."""
+        return LocalClient.attach(self.address)
+
+    def tree(self) -> list[psutil.Process]:
+        """All processes of the server now; they are remembered for `assert_gone`."""
+        try:
+            root = psutil.Process(self.process.pid)
+            found = [root, *root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+        self._seen |= {process.pid: process for process in found}
+        return found
+
+    def ranks(self) -> list[psutil.Process]:
+        """The rank processes themselves (not their guardians), rank 0 first."""
+        guarded = [
+            process
+            for process in self.tree()
+            if "veltair.runtime.server.main" in process.cmdline() and not process.children()
+        ]
+        return sorted(guarded, key=lambda process: process.environ()["OMPI_COMM_WORLD_RANK"])
+
+    def wait_end(self, timeout_s: float = 60.0) -> int:
+        """Waits for the command's end; returns its exit code."""
+        code = self.process.wait(timeout=timeout_s)
+        self._reader.join(timeout=10)
+        while (line := self._queue.get_nowait() if not self._queue.empty() else None) is not None:
+            self.lines.append(line)
+        return code
+
+    def assert_gone(self, timeout_s: float = 15.0) -> None:
+        """No process of the server is left."""
+        _, left = psutil.wait_procs(list(self._seen.values()), timeout=timeout_s)
+        assert not left, f"left behind: {[process.cmdline() for process in left]}"
+
+    def __enter__(self) -> RunningServer:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends whatever is left, so that a failed test leaves nothing behind."""
+        for process in self.tree():
+            self._seen[process.pid] = process
+        for process in self._seen.values():
+            if process.is_running():
+                process.kill()
+        self.process.wait(timeout=30)
+
+
+def left_in_shared_memory() -> set[str]:
+    """Names of shared segments of Veltair and Open MPI in the system."""
+    ours = ("veltair", "sm_segment", "vader", "osc_", "ompi")
+    return {path.name for path in Path("/dev/shm").iterdir() if path.name.startswith(ours)}

@@ -1,0 +1,275 @@
+"""A server under `mpirun`: start, answers, idleness, clients that come and die."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from factories import tiny_input, tiny_reference
+
+from mpi.serving import (
+    ENVIRONMENT,
+    RunningServer,
+    mpirun_command,
+    serve_command,
+    wait_until,
+)
+from veltair.runtime.client import LocalClient
+from veltair.runtime.errors import NotFoundError, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def server(repository: Path) -> Iterator[RunningServer]:
+    command = mpirun_command(3, "--repository", str(repository), "--http-port", "0")
+    with RunningServer(command) as running:
+        yield running.wait_ready()
+
+
+def ask(client: LocalClient, model: str, version: int | None = None, seed: int = 1) -> None:
+    """One query, checked."""
+    slot = client.allocate(model, version)
+    data = tiny_input(seed)
+    slot.inputs["data"][...] = data
+    client.submit(slot, tag=seed)
+    (completion,) = client.wait(timeout_s=60)
+    assert completion.ok, completion.error
+    assert completion.tag == seed
+    weights = slot.version if model == "tiny" and slot.version == 2 else 0
+    np.testing.assert_allclose(
+        slot.outputs["scores"], tiny_reference(data, weights), rtol=1e-4, atol=1e-4
+    )
+    slot.release()
+
+
+def test_prints_a_line_for_each_model_and_the_address(server: RunningServer) -> None:
+    models = {line.split(":")[0]: line for line in server.lines if line.startswith("model ")}
+    assert "ready" in models["model tiny version 1"]
+    assert "ready" in models["model slow version 1"]
+    assert "unavailable" in models["model broken version 1"]
+    assert "weights.bin" in models["model broken version 1"]
+    assert server.address.startswith("http://127.0.0.1:")
+
+
+def test_answers_queries_of_all_models_and_versions(server: RunningServer) -> None:
+    with server.client() as client:
+        ask(client, "tiny", 1)
+        ask(client, "tiny", 2)
+        ask(client, "tiny")  # the highest version
+        ask(client, "slow")
+        with pytest.raises(NotFoundError, match="has no version 3; it has: 1, 2"):
+            client.allocate("tiny", 3)
+        with pytest.raises(NotFoundError, match="no model 'none'"):
+            client.allocate("none")
+
+
+def test_a_damaged_artifact_is_unavailable_with_the_reason(server: RunningServer) -> None:
+    with server.client() as client:
+        with pytest.raises(RefusedError, match=r"weights\.bin") as refused:
+            client.allocate("broken")
+        assert refused.value.reason == "unavailable"
+        info = {model.name: model for model in client.models()}["broken"]
+        assert info.state == "unavailable"
+
+
+def test_http_is_served_too(server: RunningServer) -> None:
+    with urllib.request.urlopen(f"{server.address}/v2/health/ready", timeout=10) as answer:
+        assert answer.status == 200
+
+
+def test_many_queries_at_once_are_all_answered(server: RunningServer) -> None:
+    with server.client() as client:
+        before = next(m for m in client.stats().models if m.name == "tiny" and m.version == 1)
+        sent: dict[int, np.ndarray] = {}
+        for tag in range(50):
+            slot = client.allocate("tiny", 1)
+            sent[tag] = tiny_input(tag)
+            slot.inputs["data"][...] = sent[tag]
+            client.submit(slot, tag=tag)
+        answered = set()
+        while len(answered) < 50:
+            completions = client.wait(timeout_s=60)
+            assert completions
+            for completion in completions:
+                assert completion.ok
+                assert completion.tag not in answered
+                answered.add(completion.tag)
+                np.testing.assert_allclose(
+                    completion.slot.outputs["scores"],
+                    tiny_reference(sent[completion.tag]),
+                    rtol=1e-4,
+                    atol=1e-4,
+                )
+                completion.slot.release()
+        after = next(m for m in client.stats().models if m.name == "tiny" and m.version == 1)
+        assert after.accepted - before.accepted == 50
+        assert after.succeeded - before.succeeded == 50
+        assert sum(after.latency.counts) - sum(before.latency.counts) == 50
+        assert after.pending == 0
+
+
+def test_the_queue_is_bounded(server: RunningServer) -> None:
+    with server.client() as client:
+        slots = [client.allocate("slow") for _ in range(64)]
+        with pytest.raises(RefusedError, match="all 64 slots") as refused:
+            client.allocate("slow")
+        assert refused.value.reason == "queue_full"
+        ask(client, "tiny")  # other models are not concerned
+        slots[0].release()
+        client.allocate("slow")
+
+
+def test_a_client_that_is_killed_gives_its_slots_back(server: RunningServer) -> None:
+    code = (
+        "import sys, time\n"
+        "from veltair.runtime.client import LocalClient\n"
+        "client = LocalClient.attach(sys.argv[1])\n"
+        "for tag in range(20): client.submit(client.allocate('slow'), tag=tag)\n"
+        "held = [client.allocate('slow') for _ in range(44)]\n"
+        "print('full', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with server.client() as client:
+        doomed = subprocess.Popen(
+            [sys.executable, "-c", code, server.address], stdout=subprocess.PIPE, text=True
+        )
+        assert doomed.stdout is not None
+        assert doomed.stdout.readline() == "full\n"
+        with pytest.raises(RefusedError):
+            client.allocate("slow")
+        doomed.kill()
+        doomed.wait()
+        doomed.stdout.close()
+
+        def all_back() -> bool:
+            slow = next(m for m in client.stats().models if m.name == "slow")
+            return slow.pending == 0
+
+        wait_until(all_back)
+        slots = [client.allocate("slow") for _ in range(64)]
+        for slot in slots:
+            slot.release()
+
+
+def test_the_descriptor_tells_of_completions(server: RunningServer) -> None:
+    import select
+
+    with server.client() as client:
+        descriptor = client.fileno()
+        assert not select.select([descriptor], [], [], 0)[0]
+        slot = client.allocate("tiny")
+        slot.inputs["data"][...] = tiny_input()
+        client.submit(slot, tag=3)
+        assert select.select([descriptor], [], [], 30)[0]
+        assert [completion.tag for completion in client.poll()] == [3]
+        assert not select.select([descriptor], [], [], 0)[0]
+
+
+def test_attaching_to_nobody(server: RunningServer) -> None:
+    with pytest.raises(NotFoundError, match="no Veltair server with the HTTP port 1 "):
+        LocalClient.attach("127.0.0.1:1")
+
+
+def test_an_idle_server_costs_nearly_nothing(server: RunningServer) -> None:
+    time.sleep(1)  # past the last test's work
+    processes = server.tree()
+    assert len(processes) >= 7  # mpirun, and guardian and rank of each of three ranks
+
+    def used_s() -> float:
+        return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+    begin_s, used_before_s = time.monotonic(), used_s()
+    time.sleep(5)
+    share = (used_s() - used_before_s) / (time.monotonic() - begin_s)
+    print(f"idle: {share:.2%} of one core")
+    assert share < 0.02
+
+
+def test_serving_processes_have_no_compiler(server: RunningServer) -> None:
+    for rank in server.ranks():
+        mapped = {Path(entry.path).name for entry in rank.memory_maps()}
+        assert not any(name.startswith(("libtvm_compiler", "libtvm.so")) for name in mapped)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "arguments", "message"),
+    [
+        (1, [], "1 rank: a server needs at least 2"),
+        (2, [], "--repository is missing"),
+        (2, ["--repository", "/nonexistent"], "/nonexistent: not a folder"),
+        (2, ["--repository", ".", "--http-port", "65536"], "http_port"),
+        (2, ["--repository", ".", "--http-prot", "1"], "--http-prot"),
+    ],
+)
+def test_bad_arguments_end_all_ranks_before_anything_starts(
+    ranks: int, arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    refused = subprocess.run(
+        mpirun_command(ranks, *arguments),
+        env=ENVIRONMENT,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert refused.returncode == 2
+    ours = [line for line in refused.stderr.splitlines() if line.startswith("veltair-serve:")]
+    assert len(ours) == 1
+    assert message in ours[0]
+    assert refused.stdout == ""
+
+
+def test_a_bad_configuration_is_refused(repository: Path, tmp_path: Path) -> None:
+    config = tmp_path / "serve.toml"
+    config.write_text("[queue]\nmax_querys = 3\n")
+    for command in (
+        mpirun_command(2, "--repository", str(repository), "--config", str(config)),
+        serve_command(1, "--repository", str(repository), "--config", str(config)),
+    ):
+        refused = subprocess.run(
+            command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert refused.returncode == 2
+        assert "max_queries" in refused.stderr  # the nearest known key
+
+
+def test_a_port_in_use_is_refused(repository: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for command in (
+            mpirun_command(3, "--repository", str(repository), "--http-port", port),
+            serve_command(2, "--repository", str(repository), "--http-port", port),
+        ):
+            refused = subprocess.run(
+                command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
+            )
+            assert refused.returncode == 2
+            assert f"http_port {port}" in refused.stderr
+
+
+def test_a_core_that_is_not_there_is_refused(repository: Path, tmp_path: Path) -> None:
+    config = tmp_path / "serve.toml"
+    config.write_text(f"[engine]\ncores = [{max(os.sched_getaffinity(0)) + 1}]\n")
+    refused = subprocess.run(
+        mpirun_command(2, "--repository", str(repository), "--config", str(config)),
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert refused.returncode == 2
+    assert "is not a core that this process may use" in refused.stderr
