@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 
 MOST_DEFAULT_WORKERS = 8
 RANK = "OMPI_COMM_WORLD_RANK"
+# Faults are survived (ULFM), those of workers that were started in place of dead ones too; more
+# ranks than cores are no mistake, and the engine pins its threads itself.
+MPIRUN_OPTIONS = (
+    *("--with-ft", "ulfm"),
+    *("--prtemca", "state_base_recoverable", "1"),
+    "--oversubscribe",
+    *("--bind-to", "none"),
+)
 GRACE_S = 15.0  # beyond the drain's time, before a server that was told to stop is killed
 LOOK_MS = 1000
 
@@ -76,7 +84,7 @@ def start_server(arguments: Sequence[str], workers: int, mpirun: Path) -> subpro
 
     `mpirun` would kill its ranks half a second after Ctrl-C; `stop_server` ends them in order.
     """
-    options = ["--with-ft", "ulfm", "--oversubscribe", "--bind-to", "none", "-n", str(workers + 1)]
+    options = [*MPIRUN_OPTIONS, "-n", str(workers + 1)]
     ranks = [sys.executable, "-m", "veltair.runtime.server.main", *arguments]
     environment = dict(os.environ)
     if os.geteuid() == 0:

@@ -122,6 +122,7 @@ def _prepare_environment() -> None:
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "self,tcp",
         "OMPI_MCA_mpi_yield_when_idle": "1",
+        "OMPI_MCA_mpi_ft_enable": "1",
     }
     ranks = os.environ.get("OMPI_COMM_WORLD_SIZE")
     if ranks == os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE"):

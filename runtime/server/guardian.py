@@ -2,8 +2,8 @@
 
 `mpirun` that gets SIGTERM or Ctrl-C sends SIGTERM to its ranks and, a quarter of a second later,
 SIGKILL, and no option changes that. So the process that `mpirun` starts is only a guardian: it
-starts the rank as a child in a session of its own, hands signals on, and ends as the rank does. The
-rank leaves MPI at the first signal and drains in its own time.
+starts the rank as a child in a session of its own, hands signals on, and ends when the rank does.
+The rank leaves MPI at the first signal and drains in its own time.
 
 This module runs before anything else is imported: a process is forked best while it is small.
 """
@@ -14,13 +14,18 @@ import ctypes
 import os
 import signal
 import sys
+from typing import NoReturn
 
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _PR_SET_PDEATHSIG = 1
 
 
-def enter_guarded() -> None:
-    """Returns in a child of this process; this process itself only guards it, and never returns."""
+def enter_guarded(*, ends_server: bool) -> None:
+    """Returns in a child of this process; this process itself only guards it, and never returns.
+
+    Args:
+        ends_server: whether the server ends with this rank, so that its death is `mpirun`'s matter.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     guardian = os.getpid()
@@ -28,7 +33,7 @@ def enter_guarded() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     rank = os.fork()
     if rank:
-        _guard(rank)
+        _guard(rank, ends_server=ends_server)
     os.setsid()
     # SIGKILL on the guardian is `mpirun`'s last word: for the rank it means the same as SIGTERM.
     stop_with_parent()
@@ -42,7 +47,7 @@ def stop_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _guard(rank: int) -> None:
+def _guard(rank: int, *, ends_server: bool) -> NoReturn:
     for number in _FORWARDED:
         signal.signal(number, lambda number, _frame: os.kill(rank, number))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
@@ -52,8 +57,8 @@ def _guard(rank: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     _, status = os.waitpid(rank, 0)
     code = os.waitstatus_to_exitcode(status)
-    if code < 0:  # let `mpirun` see the same death
-        if -code != signal.SIGKILL:
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
+    if code < 0 and not ends_server:
+        # Rank 0 sees to it. Told of it, `mpirun` would print a warning and end with its signal,
+        # however well the server went on.
+        code = 0
     os._exit(code if code >= 0 else 128 - code)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from veltair.runtime.config import ServeConfig
 
 LEAST_RANKS = 2
+_REPLACEMENT = "--replacement"  # the option of a worker that rank 0 has started
 
 
 class _Parser(argparse.ArgumentParser):
@@ -36,7 +37,7 @@ def main() -> NoReturn:
         if rank == 0:
             _parser().print_help()
         sys.exit(0)
-    enter_guarded()
+    enter_guarded(ends_server=rank == 0 and _REPLACEMENT not in arguments)
     code = _serve(arguments)
     # Not sys.exit: what MPI and threads leave behind must not hold the process up.
     sys.stdout.flush()
@@ -53,13 +54,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repository", type=Path, help="folder of <model>/<version>/ artifacts")
     parser.add_argument("--config", type=Path, help="serve.toml")
     parser.add_argument("--http-port", type=int, help="TCP port; 0 takes any free one")
-    parser.add_argument("--replacement", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(_REPLACEMENT, action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
 def _serve(arguments: Sequence[str]) -> int:
     _set_up_logging()
-    if "--replacement" in arguments:
+    if _REPLACEMENT in arguments:
         return _run_worker(Fabric())
     rank, size = rank_from_environment()
     try:

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
 from veltair.runtime.client import LocalClient
-from veltair.runtime.serve_command import find_mpirun
+from veltair.runtime.serve_command import MPIRUN_OPTIONS, find_mpirun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ ENVIRONMENT = {
 
 def mpirun_command(ranks: int, *arguments: str) -> list[str]:
     """The command that the README names for those who run `mpirun` themselves."""
-    options = ["--with-ft", "ulfm", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
+    options = [*MPIRUN_OPTIONS, "-n", str(ranks)]
     serve = [sys.executable, "-m", "veltair.runtime.server.main"]
     return [str(find_mpirun()), *options, *serve, *arguments]
 
@@ -112,13 +113,16 @@ class RunningServer:
         return found
 
     def ranks(self) -> list[psutil.Process]:
-        """The rank processes themselves (not their guardians), rank 0 first."""
-        guarded = [
-            process
-            for process in self.tree()
-            if "veltair.runtime.server.main" in process.cmdline() and not process.children()
-        ]
-        return sorted(guarded, key=lambda process: process.environ()["OMPI_COMM_WORLD_RANK"])
+        """The rank processes themselves, not their guardians: rank 0 first, the newest last."""
+        found: dict[tuple[bool, str, float], psutil.Process] = {}
+        for process in self.tree():
+            with suppress(psutil.NoSuchProcess):
+                command = process.cmdline()
+                if "veltair.runtime.server.main" not in command or process.children():
+                    continue
+                place = process.environ()["OMPI_COMM_WORLD_RANK"]
+                found["--replacement" in command, place, process.create_time()] = process
+        return [found[key] for key in sorted(found)]
 
     def wait_end(self, timeout_s: float = 60.0) -> int:
         """Waits for the command's end; returns its exit code."""
