@@ -22,119 +22,27 @@ import numpy as np
 
 from veltair.runtime._native import ipc
 from veltair.runtime.errors import NotFoundError, RefusedError, UnavailableError
-from veltair.runtime.manifest import TensorSpec
 from veltair.runtime.rendezvous import port_of, request_segment
+from veltair.runtime.status import Histogram, ModelInfo, ModelStats, ServerStats, Signature
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from numpy.typing import NDArray
 
+    from veltair.runtime.manifest import TensorSpec
+
+__all__ = [
+    "Completion",
+    "Histogram",
+    "LocalClient",
+    "ModelInfo",
+    "ModelStats",
+    "ServerStats",
+    "Slot",
+]
+
 _INTERRUPTIBLE_NS = 250_000_000  # a longer wait is cut in such pieces, for Ctrl-C
-
-
-class Signature(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's tensors as the segment carries them, encoded by `msgspec.msgpack`."""
-
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelInfo:
-    """One served model as a client sees it.
-
-    Attributes:
-        name: as in the repository.
-        version: of the artifact.
-        state: `loading`, `ready` or `unavailable`.
-        reason: why it is unavailable; empty otherwise.
-        inputs: in the artifact's order; dense, row-major.
-        outputs: likewise.
-        qos_ns: the latency target, counted from a query's arrival; 0 if it has none.
-        needed_cores: cores that a task takes so that its profile meets the target.
-        expected_ns: the profile's time of one task on these cores, alone.
-        slots: queries that it holds at most, from `allocate` to `release`.
-    """
-
-    name: str
-    version: int
-    state: str
-    reason: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    qos_ns: int
-    needed_cores: int
-    expected_ns: int
-    slots: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Histogram:
-    """Latencies from arrival to completion.
-
-    Attributes:
-        bounds_ns: upper bound of each bucket, inclusive, ascending; the last is the largest int64.
-        counts: completions in each bucket (not cumulative).
-    """
-
-    bounds_ns: tuple[int, ...]
-    counts: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelStats:
-    """Counters of one model since the server's start.
-
-    Attributes:
-        name: of the model.
-        version: of the artifact.
-        accepted: queries that were submitted and not refused.
-        succeeded: queries that ended with outputs.
-        failed: queries that did not, by reason: `queue_full`, `deadline`, `draining`,
-            `unavailable` (refused), `error`, `cancelled` (after they were accepted).
-        within_qos: succeeded queries that ended within their deadline, or that had none.
-        executions: tasks that ran to their end (a batch counts once).
-        queue_ns: sum over completed queries of submission to start.
-        compute_ns: sum over completed queries of start to end.
-        request_ns: sum over completed queries of arrival to end.
-        pending: queries accepted and not completed, now.
-        latency: arrival to end of the succeeded queries.
-    """
-
-    name: str
-    version: int
-    accepted: int
-    succeeded: int
-    failed: dict[str, int]
-    within_qos: int
-    executions: int
-    queue_ns: int
-    compute_ns: int
-    request_ns: int
-    pending: int
-    latency: Histogram
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServerStats:
-    """The server's state and its models' counters.
-
-    Attributes:
-        state: `starting`, `serving`, `draining` or `stopped`.
-        cores: cores that it serves on.
-        cores_in_use: of these, held by a running task.
-        workers: worker ranks that it was started with.
-        workers_alive: of these, alive now.
-        models: one entry a model, in the order of `LocalClient.models`.
-    """
-
-    state: str
-    cores: int
-    cores_in_use: int
-    workers: int
-    workers_alive: int
-    models: tuple[ModelStats, ...]
 
 
 class Slot:
@@ -331,7 +239,8 @@ class LocalClient:
             UnavailableError: the server has died.
         """
         self._check_open()
-        completions = [self._completion(ended) for ended in self._native.poll(limit)]
+        ended = self._native.poll(limit)
+        completions = [each for each in map(self._completion, ended) if each is not None]
         if not completions:
             self._check_server()
         return completions
@@ -435,9 +344,12 @@ class LocalClient:
             outputs={s.name: a for s, a in zip(signature.outputs, arrays[count:], strict=True)},
         )
 
-    def _completion(self, ended: ipc.Ended) -> Completion:
+    def _completion(self, ended: ipc.Ended) -> Completion | None:
+        slot = self._submitted.pop(ended.query, None)
+        if slot is None:  # another thread released it between its completion and now
+            return None
         return Completion(
-            slot=self._submitted.pop(ended.query),
+            slot=slot,
             tag=ended.tag,
             ok=ended.ok,
             error="" if ended.ok else self._native.error(ended.query),

@@ -9,7 +9,7 @@ import msgspec
 
 from veltair.runtime._native import ipc, sched
 from veltair.runtime.artifact import find_artifacts
-from veltair.runtime.client import Signature
+from veltair.runtime.status import Signature
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,7 +25,8 @@ void test_layout() {
         std::byte* place = segment.tensor(model, tensor, slot);
         CHECK(reinterpret_cast<uintptr_t>(place) % 64 == 0);
         // Neighbours: the stride is the size rounded up to 64 bytes.
-        CHECK(place - segment.tensor(model, tensor, 0) == slot * (tensor == 0 ? 128 : 64));
+        CHECK(place - segment.tensor(model, tensor, 0) ==
+              static_cast<ptrdiff_t>(slot) * (tensor == 0 ? 128 : 64));
         std::memset(place, slot, segment.tensors(model)[tensor].bytes);
       }
     }

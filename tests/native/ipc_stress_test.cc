@@ -84,8 +84,10 @@ void check_empty(Server& server) {
 void test_threads(int queries) {
   Server server(3, 3, {{.cores = 2, .slots = 5}, {.slots = 3}});
   std::vector<std::thread> workers;
+  workers.reserve(3);
   for (int32_t w = 0; w < 3; ++w) workers.emplace_back([&server, w] { serve(server, w); });
   std::vector<std::thread> clients;
+  clients.reserve(3);
   for (unsigned c = 0; c < 3; ++c) {
     clients.emplace_back([&server, queries, c] { ask(server, queries, c); });
   }
@@ -99,7 +101,7 @@ void test_threads(int queries) {
   check_empty(server);
   const ipc::Counters& first = server.segment->models()[0].counters;
   const ipc::Counters& second = server.segment->models()[1].counters;
-  CHECK(first.succeeded + second.succeeded == 3U * queries);
+  CHECK(first.succeeded + second.succeeded == uint64_t{3} * queries);
 }
 
 // Workers are processes; one is killed every few milliseconds, buried and replaced.
