@@ -25,10 +25,10 @@ from veltair.compiler.kernels.epilogue import Epilogue, pad_channels, suffix
 from veltair.compiler.kernels.loops import Expr, Loops, load
 from veltair.compiler.kernels.microkernel import (
     Ahead,
-    Partials,
+    Passes,
     Registers,
     accumulate,
-    accumulators,
+    reduce_tiles,
 )
 from veltair.compiler.kernels.spec import ConvSpec, Kernel, View
 from veltair.compiler.kernels.tasks import split_index
@@ -59,6 +59,11 @@ class _Piece:
     def pixels(self) -> list[tuple[int, int]]:
         """Row and column of each pixel, from the tile's first."""
         return [(i, j) for i in range(self.rows) for j in range(self.columns)]
+
+    @property
+    def size(self) -> int:
+        """Pixels of the tile."""
+        return self.rows * self.columns
 
 
 def build_direct(spec: ConvSpec, isa: str) -> Kernel:
@@ -152,39 +157,26 @@ class _Emitter:
         lanes = plan.lanes
         channels = [b.let("channel", (place.first + o) * lanes) for o in range(place.blocks)]
         bias = [b.let("bias", self._epilogue.initial(channel, lanes)) for channel in channels]
-        if plan.passes == 1:
+        steps = self._steps()
+        passes = Passes(
+            count=plan.passes,
+            tiles=plan.tiles_per_task,
+            pixels=plan.tile.pixels,
+            weight=self._weight,
+            start=b.let("weights", place.first * (steps * lanes)),
+            block=steps // plan.passes * place.blocks * lanes,
+        )
 
-            def whole(piece: _Piece) -> None:
-                registers = accumulators(b, [bias] * len(piece.pixels), lanes)
-                self._accumulate(registers, place, piece, tirx.const(0, "int32"), None)
-                self._finish(registers, place, piece)
+        def add(registers: Registers, piece: _Piece, i: Expr, ahead: Ahead | None) -> None:
+            self._accumulate(registers, place, piece, i, ahead)
 
-            self._walk(rows, whole)
-            return
-        partials = Partials(b, plan.tiles_per_task, plan.tile.pixels, bias)
-        block = self._steps() // plan.passes * place.blocks * lanes
-        with b.loop(plan.passes, "pass") as i:
-            start = b.let("next", place.first * (self._steps() * lanes) + (i + 1) * block)
-
-            def part(piece: _Piece) -> None:
-                registers = partials.load(piece.index, len(piece.pixels))
-                ahead = Ahead(
-                    weight=self._weight,
-                    start=start,
-                    size=block,
-                    tile=piece.index,
-                    tiles=plan.tiles_per_task,
-                )
-                self._accumulate(registers, place, piece, i, ahead)
-                partials.store(piece.index, registers)
-
-            self._walk(rows, part)
-
-        def last(piece: _Piece) -> None:
-            registers = partials.load(piece.index, len(piece.pixels))
+        def finish(registers: Registers, piece: _Piece) -> None:
             self._finish(registers, place, piece)
 
-        self._walk(rows, last)
+        def walk(body: Callable[[_Piece], None]) -> None:
+            self._walk(rows, body)
+
+        reduce_tiles(b, passes, bias, walk, add, finish)
 
     def _walk(self, rows: Expr, body: Callable[[_Piece], None]) -> None:
         """Calls `body` for the tiles of a task; it is emitted once a size of tile."""

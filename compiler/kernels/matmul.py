@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +13,22 @@ from tvm.tirx import PrimFunc
 
 from veltair.compiler.kernels.epilogue import Epilogue, pad_channels, suffix
 from veltair.compiler.kernels.loops import Expr, Loops, load
-from veltair.compiler.kernels.microkernel import accumulate, accumulators
+from veltair.compiler.kernels.microkernel import (
+    Ahead,
+    Passes,
+    Registers,
+    accumulate,
+    reduce_tiles,
+)
 from veltair.compiler.kernels.spec import LANES, Kernel, MatmulSpec
 from veltair.compiler.kernels.tasks import per_task, split_index
-from veltair.compiler.kernels.tiling import Tile, choose_tile, spans
+from veltair.compiler.kernels.tiling import Tile, choose_tile, pass_count, spans
+
+# A chunk of weights is read by one task as far as this many tasks remain.
+_STREAMING_TASKS = 16
+# With more tiles than this, fetching a chunk first is cheaper than keeping partial sums.
+_MOST_STREAMING_TILES = 24
+_PAST_A_PAGE = 1024  # floats; a processor's own prefetcher stops at the end of a page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,86 +41,119 @@ class _Chunk:
     last_lanes: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Piece:
+    """One tile of rows, and its number in the task."""
+
+    row: Expr
+    size: int
+    index: Expr
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """Tile, tasks and passes of one product."""
+
+    lanes: int
+    blocks: int
+    tile: Tile
+    pieces: int
+    pieces_per_task: int
+    passes: int
+
+    @property
+    def chunk_count(self) -> int:
+        return math.ceil(self.blocks / self.tile.blocks)
+
+    @property
+    def extent(self) -> int:
+        return self.chunk_count * (self.pieces // self.pieces_per_task)
+
+
 def build_matmul(spec: MatmulSpec, isa: str) -> Kernel:
     """A product whose weight is constant; one row is a stream of the weights."""
+    plan = _plan(spec, isa)
+    emitter = _Emitter(spec, plan)
+    tile = plan.tile
+    passes = f"_k{plan.passes}" if plan.passes > 1 else ""
+    return Kernel(
+        func=emitter.function(),
+        variant_id=f"matmul_n{tile.blocks}x{plan.lanes}_m{tile.columns}{passes}_p{plan.extent}"
+        + suffix(spec.epilogue),
+        algorithm="matmul",
+        parallel_extent=plan.extent,
+        tile_bytes=4 * spec.k // plan.passes * (tile.columns + tile.blocks * plan.lanes),
+        pack_weight=emitter.pack_weight,
+        pack_channel=pad_channels(plan.blocks * plan.lanes),
+    )
+
+
+def _plan(spec: MatmulSpec, isa: str) -> _Plan:
     lanes = LANES[isa]
     blocks = math.ceil(spec.n / lanes)
     tile = choose_tile(1, spec.m, blocks, spec.k, isa)
     pieces = sum(span.count for span in spans(spec.m, tile.columns))
     chunk_count = math.ceil(blocks / tile.blocks)
-    taken = per_task(pieces, chunk_count, tile.columns * tile.blocks * spec.k)
-    emitter = _Emitter(spec, lanes, tile)
-    extents = {"chunk": chunk_count, "rows": pieces // taken}
-    if spec.m > spec.n:
-        extents = dict(reversed(extents.items()))
-    extent = chunk_count * (pieces // taken)
-    b = emitter.b
-    with b.loop(extent, "task", "parallel") as task:
-        at = split_index(b, task, extents)
-        with b.loop(taken, "i") as i:
-            emitter.cases(at["chunk"], at["rows"] * taken + i)
-    return Kernel(
-        func=emitter.function(),
-        variant_id=f"matmul_n{tile.blocks}x{lanes}_m{tile.columns}_p{extent}"
-        + suffix(spec.epilogue),
-        algorithm="matmul",
-        parallel_extent=extent,
-        tile_bytes=4 * spec.k * (tile.columns + tile.blocks * lanes),
-        pack_weight=emitter.pack_weight,
-        pack_channel=pad_channels(blocks * lanes),
+    unit_ops = tile.columns * tile.blocks * spec.k
+    together = per_task(pieces, chunk_count, unit_ops, tasks=_STREAMING_TASKS)
+    passes = 1
+    if 1 < together <= _MOST_STREAMING_TILES:
+        passes = pass_count(spec.k, 1, tile.blocks * lanes)
+    else:
+        together = per_task(pieces, chunk_count, unit_ops)
+    return _Plan(
+        lanes=lanes,
+        blocks=blocks,
+        tile=tile,
+        pieces=pieces,
+        pieces_per_task=together,
+        passes=passes,
     )
 
 
 class _Emitter:
     """Emits one matrix product."""
 
-    def __init__(self, spec: MatmulSpec, lanes: int, tile: Tile) -> None:
-        self.b = b = Loops(lanes)
-        self._spec, self._lanes, self._tile_shape = spec, lanes, tile
-        self._blocks = math.ceil(spec.n / lanes)
+    def __init__(self, spec: MatmulSpec, plan: _Plan) -> None:
+        self._b = b = Loops(plan.lanes)
+        self._spec, self._plan = spec, plan
         self._data = b.buffer("data", spec.data, aligned=False)
-        self._weight = b.flat("weight", spec.k * self._blocks * lanes)
-        self._epilogue = Epilogue(b, spec.epilogue, self._blocks * lanes, aligned=False)
+        self._weight = b.flat("weight", spec.k * plan.blocks * plan.lanes)
+        self._epilogue = Epilogue(b, spec.epilogue, plan.blocks * plan.lanes, aligned=False)
         self._output = b.buffer("output", spec.output, aligned=False)
 
     def function(self) -> PrimFunc:
         """The PrimFunc."""
-        return self.b.function([self._data, self._weight, *self._epilogue.buffers, self._output])
+        b, plan = self._b, self._plan
+        extents = {"chunk": plan.chunk_count, "rows": plan.pieces // plan.pieces_per_task}
+        if self._spec.m > self._spec.n:
+            extents = dict(reversed(extents.items()))
+        with b.loop(plan.extent, "task", "parallel") as task:
+            at = split_index(b, task, extents)
+            cases = self._chunks()
+            for case in cases:
+                if len(cases) == 1:
+                    self._chunk(at["chunk"], at["rows"], case)
+                    continue
+                inside = [at["chunk"] >= case.first, at["chunk"] < case.first + case.count]
+                with b.branch(tirx.all(*inside)):
+                    self._chunk(at["chunk"], at["rows"], case)
+        return b.function([self._data, self._weight, *self._epilogue.buffers, self._output])
 
     def pack_weight(self, weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """float32[K, N] to chunks of [K, column block, column]."""
-        n = weight.shape[1]
-        w = np.pad(np.asarray(weight, np.float32), ((0, 0), (0, self._blocks * self._lanes - n)))
-        size = self._tile_shape.blocks * self._lanes
-        return np.concatenate([w[:, i : i + size].reshape(-1) for i in range(0, w.shape[1], size)])
-
-    def cases(self, chunk: Expr, piece: Expr) -> None:
-        """One body a size of tile, in rows and in columns."""
-        b = self.b
-        row_cases = spans(self._spec.m, self._tile_shape.columns)
-        chunk_cases = self._chunks()
-        done = 0
-        for rows in row_cases:
-            for case in chunk_cases:
-                conditions = []
-                if len(row_cases) > 1:
-                    conditions += [piece >= done, piece < done + rows.count]
-                if len(chunk_cases) > 1:
-                    conditions += [chunk >= case.first, chunk < case.first + case.count]
-                if not conditions:
-                    self._tile(chunk, piece * rows.size, rows.size, case)
-                    continue
-                with b.branch(tirx.all(*conditions)):
-                    row = (piece - done) * rows.size + rows.start
-                    self._tile(chunk, row, rows.size, case)
-            done += rows.count
+        plan = self._plan
+        width = plan.blocks * plan.lanes
+        w = np.pad(np.asarray(weight, np.float32), ((0, 0), (0, width - weight.shape[1])))
+        size = plan.tile.blocks * plan.lanes
+        return np.concatenate([w[:, i : i + size].reshape(-1) for i in range(0, width, size)])
 
     def _chunks(self) -> list[_Chunk]:
         """Chunk sizes; the last column's vector may be partial, which is a case of its own."""
-        size, lanes = self._tile_shape.blocks, self._lanes
-        total = math.ceil(self._blocks / size)
-        last = self._blocks - (total - 1) * size
-        last_lanes = self._spec.n - (self._blocks - 1) * lanes
+        size, lanes, blocks = self._plan.tile.blocks, self._plan.lanes, self._plan.blocks
+        total = self._plan.chunk_count
+        last = blocks - (total - 1) * size
+        last_lanes = self._spec.n - (blocks - 1) * lanes
         if last == size and last_lanes == lanes:
             return [_Chunk(first=0, count=total, blocks=size, last_lanes=lanes)]
         cut = [_Chunk(first=total - 1, count=1, blocks=last, last_lanes=last_lanes)]
@@ -115,30 +161,81 @@ class _Emitter:
             cut.insert(0, _Chunk(first=0, count=total - 1, blocks=size, last_lanes=lanes))
         return cut
 
-    def _tile(self, chunk: Expr, row: Expr, rows: int, case: _Chunk) -> None:
-        b, lanes, k = self.b, self._lanes, self._spec.k
-        row = b.let("row", row)
-        first = b.let("first", chunk * self._tile_shape.blocks)
+    def _chunk(self, chunk: Expr, rows: Expr, case: _Chunk) -> None:
+        """One task: a chunk of columns by some rows."""
+        b, plan, k = self._b, self._plan, self._spec.k
+        lanes = plan.lanes
+        first = b.let("first", chunk * plan.tile.blocks)
         columns = [b.let("column", (first + o) * lanes) for o in range(case.blocks)]
-        initial = [b.let("bias", self._epilogue.initial(column, lanes)) for column in columns]
-        registers = accumulators(b, [initial] * rows, lanes)
-        weights = b.let("weights", first * (k * lanes))
+        bias = [b.let("bias", self._epilogue.initial(column, lanes)) for column in columns]
+        passes = Passes(
+            count=plan.passes,
+            tiles=plan.pieces_per_task,
+            pixels=plan.tile.columns,
+            weight=self._weight,
+            start=b.let("weights", first * (k * lanes)),
+            block=k // plan.passes * case.blocks * lanes,
+        )
+
+        def add(registers: Registers, piece: _Piece, i: Expr, ahead: Ahead | None) -> None:
+            self._accumulate(registers, piece, i, passes, ahead)
+
+        def finish(registers: Registers, piece: _Piece) -> None:
+            for p, of_row in enumerate(registers):
+                for o, register in enumerate(of_row):
+                    stored = case.last_lanes if o == case.blocks - 1 else lanes
+                    self._store(register.get(), piece.row + p, columns[o], stored)
+
+        def walk(body: Callable[[_Piece], None]) -> None:
+            self._walk(rows, body)
+
+        reduce_tiles(b, passes, bias, walk, add, finish)
+
+    def _walk(self, rows: Expr, body: Callable[[_Piece], None]) -> None:
+        """Calls `body` for the tiles of a task; it is emitted once a size of tile."""
+        b, plan = self._b, self._plan
+        cases = spans(self._spec.m, plan.tile.columns)
+        with b.loop(plan.pieces_per_task, "i") as i:
+            number = b.let("number", rows * plan.pieces_per_task + i)
+            done = 0
+            for case in cases:
+                row = (number - done) * case.size + case.start
+                done += case.count
+                if len(cases) == 1:
+                    body(_Piece(row=b.let("row", row), size=case.size, index=i))
+                    continue
+                inside = tirx.all(number >= done - case.count, number < done)
+                with b.branch(inside):
+                    body(_Piece(row=b.let("row", row), size=case.size, index=i))
+
+    def _accumulate(
+        self, registers: Registers, piece: _Piece, part: Expr, passes: Passes, ahead: Ahead | None
+    ) -> None:
+        """Adds one pass over the reduction to a tile's registers."""
+        b, lanes, count = self._b, self._plan.lanes, self._spec.k // passes.count
+        blocks = len(registers[0])
+        source = b.let("source", part * count)
+        weights = b.let("source", passes.start + part * passes.block)
+        if self._spec.m == 1:
+            ahead = Ahead(
+                weight=self._weight,
+                start=weights + _PAST_A_PAGE,
+                size=passes.block,
+                tile=tirx.const(0, "int32"),
+                tiles=1,
+            )
 
         def data(p: int, step: Expr) -> Expr:
-            return load(self._data, [row + p, step])
+            return load(self._data, [piece.row + p, source + step])
 
         def weight(o: int, step: Expr) -> Expr:
-            return load(self._weight, [weights + (step * case.blocks + o) * lanes], lanes)
+            return load(self._weight, [weights + (step * blocks + o) * lanes], lanes)
 
-        accumulate(b, registers, [("k", k)], data, weight)
-        for p, of_row in enumerate(registers):
-            for o, register in enumerate(of_row):
-                stored = case.last_lanes if o == case.blocks - 1 else lanes
-                self._store(register.get(), row + p, columns[o], stored)
+        accumulate(b, registers, [("k", count)], data, weight, ahead)
 
     def _store(self, value: Expr, row: Expr, column: Expr, lanes: int) -> None:
-        b, where = self.b, [row, column]
-        if lanes == self._lanes or not self._epilogue.tensor_operand:
+        b, where = self._b, [row, column]
+        if lanes == self._plan.lanes or not self._epilogue.tensor_operand:
             value = self._epilogue.apply(value, column, where)
             b.store_part(self._output, where, value, lanes)
             return

@@ -6,6 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from tvm import tirx
 
 from veltair.compiler.kernels.loops import Buffer, Expr, Loops, Register, load, splat
 from veltair.compiler.kernels.tiling import divisor_at_most
@@ -73,6 +76,89 @@ class Partials:
 
     def _at(self, tile: Expr, pixel: int, block: int) -> list[Expr]:
         return [((tile * self._pixels + pixel) * self._blocks + block) * self._b.lanes]
+
+
+class Piece(Protocol):
+    """A tile of pixels in a task."""
+
+    @property
+    def index(self) -> Expr:
+        """Its number in the task."""
+
+    @property
+    def size(self) -> int:
+        """Its pixels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passes:
+    """How the tiles of a task share a chunk of weights.
+
+    Attributes:
+        count: passes over the reduction.
+        tiles: tiles of the task.
+        pixels: most pixels of a tile.
+        weight: the weights, flat.
+        start: index of the chunk's first.
+        block: floats of one pass.
+    """
+
+    count: int
+    tiles: int
+    pixels: int
+    weight: Buffer
+    start: Expr
+    block: int
+
+
+PieceT = TypeVar("PieceT", bound=Piece)
+
+
+def reduce_tiles(
+    b: Loops,
+    passes: Passes,
+    bias: Sequence[Expr],
+    walk: Callable[[Callable[[PieceT], None]], None],
+    add: Callable[[Registers, PieceT, Expr, Ahead | None], None],
+    finish: Callable[[Registers, PieceT], None],
+) -> None:
+    """Reduces all tiles of a task, in one pass or in several with the next weights on their way.
+
+    Args:
+        b: emitter.
+        passes: how many, over what.
+        bias: what each block's sums start from.
+        walk: emits a body for each tile of the task.
+        add: adds one pass to a tile's registers.
+        finish: stores a tile.
+    """
+    if passes.count == 1:
+
+        def whole(piece: PieceT) -> None:
+            registers = accumulators(b, [bias] * piece.size, b.lanes)
+            add(registers, piece, tirx.const(0, "int32"), None)
+            finish(registers, piece)
+
+        walk(whole)
+        return
+    partials = Partials(b, passes.tiles, passes.pixels, bias)
+    with b.loop(passes.count, "pass") as i:
+        start = b.let("next", passes.start + (i + 1) * passes.block)
+
+        def part(piece: PieceT) -> None:
+            registers = partials.load(piece.index, piece.size)
+            ahead = Ahead(
+                weight=passes.weight,
+                start=start,
+                size=passes.block,
+                tile=piece.index,
+                tiles=passes.tiles,
+            )
+            add(registers, piece, i, ahead)
+            partials.store(piece.index, registers)
+
+        walk(part)
+    walk(lambda piece: finish(partials.load(piece.index, piece.size), piece))
 
 
 def accumulators(b: Loops, initial: Sequence[Sequence[Expr]], lanes: int) -> list[list[Register]]:
