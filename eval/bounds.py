@@ -1,7 +1,7 @@
 """`make bench`: measures what the design is held to and writes it to `eval/results`.
 
 Each measurement is a command of its own that saves a JSON file with the machine, the revision and
-the command line. `bounds.md` puts their figures beside the bounds; nothing in it is typed in.
+the command line. The README's table puts their figures beside the bounds; none is typed in.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ Result = dict[str, Any]
 
 FOLDER = Path("build/bench")
 RESULTS = Path("eval/results")
-BOUNDS_FILE = "bounds.md"
+README = Path("README.md")
+BEGIN, END = "<!-- bounds -->", "<!-- end of bounds -->"
 SERVED = "resnet50"
+QPS = 20
+PEERS = {"onnxruntime": ("ONNX Runtime", 1.3), "openvino": ("OpenVINO", None)}
 MIB = 1 << 20
 COMMAND = "make bench"
 
@@ -39,22 +42,24 @@ class Row:
 
     Attributes:
         what: is measured.
-        bound: the most that it may be.
+        bound: the most that it may be; None where there is no promise.
         measured: what it is, a median where it varies.
         unit: of both.
         source: the result's file.
     """
 
     what: str
-    bound: float
+    bound: float | None
     measured: float
     unit: str
     source: str
 
     @property
-    def kept(self) -> bool:
-        """Whether the bound is kept."""
-        return self.measured <= self.bound
+    def kept(self) -> str:
+        """Whether the bound is kept, as the table says it."""
+        if self.bound is None:
+            return ""
+        return "yes" if self.measured <= self.bound else "**no**"
 
 
 def main() -> int:
@@ -67,9 +72,9 @@ def main() -> int:
             measure()
     except subprocess.CalledProcessError as error:  # the command has said why
         return error.returncode
-    text = report({path.name: json.loads(path.read_text()) for path in RESULTS.glob("*.json")})
-    (RESULTS / BOUNDS_FILE).write_text(text)
-    print(text)
+    table = report(saved_results())
+    README.write_text(in_readme(README.read_text(), table))
+    print(table)
     return 0
 
 
@@ -81,7 +86,7 @@ def measure() -> None:
     """
     compile_models()
     names = models.names()
-    peers = [name for name in ("onnxruntime", "openvino") if importlib.util.find_spec(name)]
+    peers = [name for name in PEERS if importlib.util.find_spec(name)]
     run(
         *("veltair.runtime.cli", "bench", *(FOLDER / name / name for name in names)),
         *("--cores", "1,2", "--against", ",".join(peers)),
@@ -97,7 +102,7 @@ def measure() -> None:
     run("veltair.eval.bench_http", "--json", RESULTS / "http.json")
     run(
         *("veltair.runtime.cli", "loadgen", "--repository", FOLDER / SERVED, "--model", SERVED),
-        *("--qps", "20", "--duration", "30", "--json", RESULTS / "loadgen.json"),
+        *("--qps", QPS, "--duration", "30", "--json", RESULTS / "loadgen.json"),
     )
 
 
@@ -132,21 +137,44 @@ def report(results: Mapping[str, Result]) -> str:
     """
     rows = [row for name, rows in _ROWS.items() if name in results for row in rows(results[name])]
     lines = [
-        f"Written by `{COMMAND}`. Medians; the spread, machine and revision are in each file.",
-        "",
         "| what | bound | measured | kept | file |",
         "|---|---:|---:|---|---|",
     ]
     lines += [
         f"| {row.what} | {_number(row.bound, row.unit)} | {_number(row.measured, row.unit)} "
-        f"| {'yes' if row.kept else '**no**'} | [{row.source}]({row.source}) |"
+        f"| {row.kept} | `{row.source}` |"
         for row in rows
+    ]
+    lines += [
+        "",
+        f"Medians, by `{COMMAND}`; each file in `{RESULTS}` has the spread, the command, the "
+        "revision and the machine:",
+        f"{' / '.join(sorted({_machine(result) for result in results.values()} - {''}))}.",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _number(value: float, unit: str) -> str:
-    return f"{value:.3g} {unit}".rstrip()
+def in_readme(readme: str, table: str) -> str:
+    """Returns the README with the table in its place, between two comments."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    assert begin, f"the README has no {BEGIN}"
+    assert end, f"the README has no {END}"
+    return f"{before}{BEGIN}\n{table}{END}{after}"
+
+
+def saved_results() -> dict[str, Result]:
+    """Reads the results that are there."""
+    return {path.name: json.loads(path.read_text()) for path in RESULTS.glob("*.json")}
+
+
+def _machine(result: Result) -> str:
+    machine = result.get("machine")
+    return f"{machine['cpu']}, {machine['cores']} cores" if machine else ""
+
+
+def _number(value: float | None, unit: str) -> str:
+    return "" if value is None else f"{value:.3g} {unit}".rstrip()
 
 
 def _compile_rows(result: Result) -> Iterator[Row]:
@@ -160,23 +188,26 @@ def _compile_rows(result: Result) -> Iterator[Row]:
 
 
 def _engine_rows(result: Result) -> Iterator[Row]:
+    worst = 0.0
     for case in result["cases"]:
-        peer = next(row for row in case["engines"] if row["engine"] == "onnxruntime")
-        where = f"{case['model']}, {case['cores']} core{'s' if case['cores'] > 1 else ''}"
-        yield Row(
-            what=f"{where}: time over ONNX Runtime's",
-            bound=1.3,
-            measured=peer["ratio"]["p50"],
-            unit="",
-            source="engines.json",
-        )
-        yield Row(
-            what=f"{where}: difference to ONNX Runtime, of the output's range",
-            bound=1e-3,
-            measured=peer["difference"],
-            unit="",
-            source="engines.json",
-        )
+        cores = f"{case['cores']} core{'s' if case['cores'] > 1 else ''}"
+        for peer in case["engines"][1:]:
+            name, bound = PEERS[peer["engine"]]
+            yield Row(
+                what=f"{case['model']} on {cores}, time over {name}'s",
+                bound=bound,
+                measured=peer["ratio"]["p50"],
+                unit="",
+                source="engines.json",
+            )
+            worst = max(worst, peer["difference"])
+    yield Row(
+        what="largest difference to either, of the output's range",
+        bound=1e-3,
+        measured=worst,
+        unit="",
+        source="engines.json",
+    )
 
 
 def _launch_rows(result: Result) -> Iterator[Row]:
@@ -232,6 +263,18 @@ def _http_rows(result: Result) -> Iterator[Row]:
     )
 
 
+def _loadgen_rows(result: Result) -> Iterator[Row]:
+    plan = result["plan"]
+    yield Row(
+        what=f"LoadGen Server, {plan['model']}, {plan['qps']:g} queries a second: "
+        f"within {plan['latency_ns'] / 1e6:g} ms",
+        bound=None,
+        measured=result["ours"]["satisfied"] * 100,
+        unit="%",
+        source="loadgen.json",
+    )
+
+
 _ROWS = {
     "compile.json": _compile_rows,
     "engines.json": _engine_rows,
@@ -239,6 +282,7 @@ _ROWS = {
     "decision.json": _decision_rows,
     "server.json": _server_rows,
     "http.json": _http_rows,
+    "loadgen.json": _loadgen_rows,
 }
 
 if __name__ == "__main__":

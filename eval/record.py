@@ -37,7 +37,9 @@ def revision() -> str:
     """Returns the commit of the source tree, `+changes` appended where it differs, or `unknown`."""
     try:
         commit = _git("rev-parse", "HEAD")
-        return f"{commit}+changes" if _git("status", "--porcelain") else commit
+        # What one benchmark saves doesn't make the next one's source another.
+        changes = _git("status", "--porcelain", "--", ":/", ":!/eval/results", ":!/README.md")
+        return f"{commit}+changes" if changes else commit
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

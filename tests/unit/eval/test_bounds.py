@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-import re
+from pathlib import Path
 
-from veltair.eval.bounds import report
+import pytest
 
+from veltair.eval.bounds import END, in_readme, report, saved_results
+
+ROOT = Path(__file__).parents[3]
 ENGINES = {
     "cases": [
+        {
+            "model": "resnet50",
+            "cores": 1,
+            "engines": [
+                {"engine": "veltair"},
+                {"engine": "onnxruntime", "ratio": {"p50": 1.2}, "difference": 1e-5},
+            ],
+        },
         {
             "model": "resnet50",
             "cores": 2,
             "engines": [
                 {"engine": "veltair"},
-                {"engine": "openvino", "ratio": {"p50": 9.0}, "difference": 1.0},
+                {"engine": "openvino", "ratio": {"p50": 9.0}, "difference": 3e-5},
                 {"engine": "onnxruntime", "ratio": {"p50": 1.31}, "difference": 2e-5},
             ],
-        }
+        },
     ]
 }
 SERVER = {
@@ -48,11 +59,13 @@ def rows(**files: dict[str, object]) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_engines_are_compared_with_onnx_runtime() -> None:
-    time, difference = rows(engines=ENGINES)
-    assert time[1:4] == ["1.3", "1.31", "**no**"]
-    assert difference[1:4] == ["0.001", "2e-05", "yes"]
-    assert "resnet50, 2 cores" in time[0]
+def test_onnx_runtime_has_a_bound_and_openvino_none() -> None:
+    one, openvino, two, difference = rows(engines=ENGINES)
+    assert one[1:4] == ["1.3", "1.2", "yes"]
+    assert two[1:4] == ["1.3", "1.31", "**no**"]
+    assert "resnet50 on 2 cores" in two[0]
+    assert openvino[1:4] == ["", "9", ""]
+    assert difference[1:4] == ["0.001", "3e-05", "yes"]
 
 
 def test_server_counts_the_worker_with_most_memory_beyond_the_arena() -> None:
@@ -81,8 +94,30 @@ def test_http_counts_what_is_not_the_kernels() -> None:
     assert (bound, measured, kept) == ("0.5 ms", "0.35 ms", "yes")
 
 
+def test_load_has_its_share_and_no_bound() -> None:
+    plan = {"model": "resnet50", "qps": 20.0, "latency_ns": 50_000_000}
+    ((what, bound, measured, kept, _),) = rows(loadgen={"plan": plan, "ours": {"satisfied": 0.987}})
+    assert what.endswith("resnet50, 20 queries a second: within 50 ms")
+    assert (bound, measured, kept) == ("", "98.7 %", "")
+
+
 def test_each_row_names_its_file_and_missing_files_have_no_row() -> None:
     found = rows(compile={"resnet50_ns": 45_000_000_000}, http=HTTP)
-    sources = {re.fullmatch(r"\[(.*)\]\(\1\)", row[4]).group(1) for row in found}  # type: ignore[union-attr]
-    assert sources == {"compile.json", "http.json"}
+    sources = {row[4] for row in found}
+    assert sources == {"`compile.json`", "`http.json`"}
     assert found[0][1:4] == ["90 s", "45 s", "yes"]
+
+
+def test_table_takes_its_place_in_the_readme_again_and_again() -> None:
+    readme = (ROOT / "README.md").read_text()
+    changed = in_readme(in_readme(readme, "| old |\n"), "| new |\n")
+    assert changed.count("| new |") == 1
+    assert "| old |" not in changed
+    assert changed.partition(END)[2] == readme.partition(END)[2]
+
+
+def test_readme_shows_the_saved_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    readme = (ROOT / "README.md").read_text()
+    assert saved_results()
+    assert in_readme(readme, report(saved_results())) == readme
