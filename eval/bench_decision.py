@@ -6,8 +6,6 @@ comes from Python, so its cost is in the figure: a worker, which calls from C++,
 
 from __future__ import annotations
 
-import shlex
-import sys
 import time
 from itertools import repeat
 from pathlib import Path
@@ -16,9 +14,9 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from veltair.eval.record import check_writable, provenance, spread, write_result
+from veltair.eval.benchmark import origin, run_benchmark
+from veltair.eval.record import check_writable, spread, write_result
 from veltair.runtime._native import sched
-from veltair.runtime.errors import VeltairError
 
 BOUND_NS = 2_000
 MODELS = 8
@@ -86,7 +84,7 @@ def command(
 ) -> None:
     """Measure one decision of each scheduling policy."""
     check_writable(json_file)
-    result = provenance(shlex.join(["python", "-m", "veltair.eval.bench_decision", *sys.argv[1:]]))
+    result = origin("bench_decision")
     random = np.random.default_rng(0)
     models = [profile(random) for _ in range(MODELS)]
     state = busy_state(models)
@@ -99,14 +97,5 @@ def command(
         write_result(json_file, result)
 
 
-def main() -> None:
-    """Entry point of `python -m veltair.eval.bench_decision`."""
-    try:
-        typer.run(command)
-    except VeltairError as error:
-        print(f"bench_decision: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-
-
 if __name__ == "__main__":
-    main()
+    run_benchmark("bench_decision", command)

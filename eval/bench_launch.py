@@ -10,8 +10,6 @@ plain thread is measured in turns with the gang's, for what the gang adds.
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,9 +17,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from veltair.eval.record import check_writable, provenance, write_result
+from veltair.eval.benchmark import origin, run_benchmark
+from veltair.eval.record import check_writable, write_result
 from veltair.runtime import _native
-from veltair.runtime.errors import InputError, VeltairError
+from veltair.runtime.errors import InputError
 
 _BOUNDS_NS = {
     "empty_launch": 1_000,
@@ -95,9 +94,8 @@ def command(
         raise InputError(f"--cores {cores}: give a number from 1 to {len(usable)}")
     check_writable(json_file)
     cpus = usable[:cores]
-    arguments = ["python", "-m", "veltair.eval.bench_launch", *sys.argv[1:]]
     result = {
-        **provenance(shlex.join(arguments)),
+        **origin("bench_launch"),
         "cpus": cpus,
         "sleep_ns": round(sleep_ms * 1e6),
         "results": measure(cpus, launches, wake_ups, round(sleep_ms * 1e6)),
@@ -110,14 +108,5 @@ def command(
         write_result(json_file, result)
 
 
-def main() -> None:
-    """Entry point of `python -m veltair.eval.bench_launch`."""
-    try:
-        typer.run(command)
-    except VeltairError as error:
-        print(f"bench_launch: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-
-
 if __name__ == "__main__":
-    main()
+    run_benchmark("bench_launch", command)

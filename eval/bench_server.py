@@ -7,8 +7,6 @@ share with no other process.
 
 from __future__ import annotations
 
-import shlex
-import sys
 import time
 from collections import defaultdict
 from contextlib import suppress
@@ -19,7 +17,8 @@ import numpy as np
 import psutil
 import typer
 
-from veltair.eval.record import check_writable, provenance, spread, write_result
+from veltair.eval.benchmark import origin, run_benchmark
+from veltair.eval.record import check_writable, spread, write_result
 from veltair.eval.served import served
 from veltair.runtime.client import LocalClient
 from veltair.runtime.errors import VeltairError
@@ -48,7 +47,7 @@ def command(
 ) -> None:
     """Measure a server's start, idleness, waking and memory."""
     check_writable(json_file)
-    result = provenance(shlex.join(["python", "-m", "veltair.eval.bench_server", *sys.argv[1:]]))
+    result = origin("bench_server")
     result |= {"model": model, "workers": WORKERS}
     start_ns = []
     for _ in range(starts):
@@ -133,14 +132,5 @@ def _cpu_s(running: Iterable[psutil.Process]) -> float:
     return sum(sum(process.cpu_times()[:2]) for process in running)
 
 
-def main() -> None:
-    """Entry point of `python -m veltair.eval.bench_server`."""
-    try:
-        typer.run(command)
-    except VeltairError as error:
-        print(f"bench_server: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-
-
 if __name__ == "__main__":
-    main()
+    run_benchmark("bench_server", command)

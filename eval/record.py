@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veltair.runtime.errors import InputError
+from veltair.runtime.files import write_whole
 from veltair.runtime.machine import machine_facts
 
 _SOURCE = Path(__file__).resolve().parent
@@ -68,14 +69,10 @@ def write_result(path: Path, result: dict[str, Any]) -> None:
     Raises:
         InputError: it can't be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        write_whole(path, (json.dumps(result, indent=1) + "\n").encode())
     except OSError as error:
         raise InputError(f"--json {path}: can't be written ({error.strerror})") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _git(*arguments: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from veltair.models.catalog import build, names
 from veltair.runtime.errors import InputError
+from veltair.runtime.files import write_whole
 
 
 def command(
@@ -27,19 +27,10 @@ def command(
     if not output.parent.is_dir():
         raise InputError(f"{output}: there is no folder {output.parent}; create it first")
     data = build(name, batch=batch, seed=seed).SerializeToString(deterministic=True)
-    _replace(output, data)
-    print(f"{output}: {name}, {len(data) / 1e6:.1f} MB, weights drawn from seed {seed}")
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Writes beside `path` and renames, so that whoever reads `path` sees all of it or none."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
+        write_whole(output, data)
     except OSError as error:
         raise InputError(
-            f"{path}: can't be written: {error.strerror}; nothing was changed"
+            f"{output}: can't be written: {error.strerror}; nothing was changed"
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    print(f"{output}: {name}, {len(data) / 1e6:.1f} MB, weights drawn from seed {seed}")
