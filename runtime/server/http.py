@@ -115,7 +115,8 @@ class Connection(asyncio.BufferedProtocol):
         self._window: memoryview | None = None  # where the body wanted the read that is under way
         self._left_bytes = 0  # of the current body, if its length is known
         self._dropped_bytes = 0  # of the current body, after nobody took it any more
-        self._head_bytes = 0  # of the head that is arriving; 0: none is
+        self._head_bytes = 0  # of the head that is arriving, about; 0: none is
+        self._head_began = False  # in the piece that is being parsed
         self._ending = False  # no further request is taken: what arrives is dropped
         self._linger = False  # the client may still be sending when the last answer is sent
         self._stuck = False  # the client doesn't read its answers
@@ -212,7 +213,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def drain(self) -> None:
         """Ends the connection after the answers that it is owed."""
-        if self._current is not None or self._head_bytes:
+        if self._ending:
+            if not self._exchanges:
+                self._transport.close()
+        elif self._current is not None or self._head_bytes:
             self._give_up(
                 UNAVAILABLE,
                 "the server is stopping (draining) and this request has not arrived whole; "
@@ -249,6 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         self._url = b""
         self._headers = {}
         self._head_bytes = 1
+        self._head_began = True
         self.deadline_ns = time.monotonic_ns() + self._shared.header_timeout_ns
 
     def on_url(self, url: bytes) -> None:
@@ -322,6 +327,7 @@ class Connection(asyncio.BufferedProtocol):
             raise too_large("the body", request.length, limit, RAISE_LIMIT)
 
     def _feed(self, data: memoryview) -> None:
+        self._head_began = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -330,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
             self._give_up(
                 BAD_REQUEST, f"not an HTTP/1.1 request: {error}; correct the request's framing"
             )
-        if self._head_bytes:
+        if self._head_bytes and not self._head_began:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._give_up(
@@ -369,6 +375,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _give_up(self, status: int, message: str, *, linger: bool = True) -> None:
         """Answers what has not arrived whole, and takes nothing more."""
+        if self._ending:  # what follows a last request is not answered
+            return
         self._linger = linger
         exchange = self._current
         self._current = None

@@ -567,6 +567,32 @@ def test_a_thousand_halves_hurt_nobody_and_are_closed(
     assert median_ms(client, 5) < 10 * alone_ms + 50
 
 
+def test_bodies_that_had_to_leave_their_slots_arrive_whole(address: str) -> None:
+    """Of 16 slots 4 may wait for the network: the older halves go on outside of theirs."""
+    halves = 12
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    wholes = [
+        infer_head(len(HEADER) + len(TENSORS))
+        + HEADER
+        + (array + i).tobytes()
+        + PAIR["b"].tobytes()
+        for i in range(halves)
+    ]
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connect(address)) for _ in wholes]
+        for one, whole in zip(connections, wholes, strict=True):
+            one.sendall(whole[:-30])  # within the first tensor
+            time.sleep(0.01)
+        for i, (one, whole) in enumerate(zip(connections, wholes, strict=True)):
+            one.sendall(whole[-30:])
+            answer = one.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 200 OK")
+            outputs = json.loads(answer.partition(b"\r\n\r\n")[2])["outputs"]
+            assert outputs[0]["data"] == (array + i + 1).ravel().tolist()
+    with all_slots(address, "pair", 2):
+        pass
+
+
 def is_served(client: triton.InferenceServerClient, inputs: list[triton.InferInput]) -> bool:
     try:
         assert_pair(client.infer("pair", inputs), 3.0)

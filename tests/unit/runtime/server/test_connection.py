@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -11,7 +12,7 @@ import pytest
 
 from veltair.runtime.config import ServerConfig
 from veltair.runtime.server.exchange import Body, Exchange
-from veltair.runtime.server.http import MAX_HEAD_BYTES, Connections
+from veltair.runtime.server.http import MAX_HEAD_BYTES, MAX_PIPELINED, SCRATCH_BYTES, Connections
 from veltair.runtime.server.limits import Sweeper
 from veltair.runtime.server.refusals import Refusal, bad_request
 
@@ -171,6 +172,25 @@ def test_a_refused_body_is_dropped_and_the_connection_goes_on() -> None:
         answers = bodies(await server.talk(first + post(b"next")))
         assert answers == [(400, b'{"error":"refused as asked"}'), (200, b"next")]
         assert not server.open
+
+    run(scene)
+
+
+def test_what_follows_a_last_request_is_not_answered() -> None:
+    async def scene() -> None:
+        server = Server()
+        first = post(b"refuse" + bytes(1000), headers="X: y\r\n")
+        answers = bodies(await server.talk(first + b"\0 no request", half_close=True))
+        assert [status for status, _ in answers] == [400]
+        big = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n"
+        answers = bodies(await server.talk(big + post(b"x"), half_close=True))
+        assert [status for status, _ in answers] == [413]
+        # A chunked body that is refused for good, and then breaks, in one piece.
+        chunks = b"%x\r\nfail\r\nzz\r\n" % 4
+        head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        answers = bodies(await server.talk(head + chunks, half_close=True))
+        assert [status for status, _ in answers] == [500]
+        assert len(server.sweeper) == 0
 
     run(scene)
 
@@ -344,6 +364,52 @@ def test_a_client_that_goes_gives_its_body_back() -> None:
         await asyncio.sleep(0.05)
         assert not server.open
         assert len(server.sweeper) == 0
+
+    run(scene)
+
+
+def test_a_reset_gives_the_body_back() -> None:
+    async def scene() -> None:
+        server = Server()
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(server.connections.connect, "127.0.0.1", 0)
+        address = listener.sockets[0].getsockname()
+        one = socket.create_connection(address)
+        one.sendall(post(bytes(1000))[:-500])
+        await asyncio.sleep(0.05)
+        assert len(server.open) == 1
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        one.close()
+        await asyncio.sleep(0.05)
+        assert not server.open
+        assert len(server.sweeper) == 0
+        listener.close()
+
+    run(scene)
+
+
+def test_heads_may_lie_across_the_pieces_of_a_long_pipeline() -> None:
+    async def scene() -> None:
+        server = Server()
+        count = 5000
+        one = post(b"x", last=False)
+        assert count * len(one) > 3 * SCRATCH_BYTES
+        answers = bodies(await server.talk(one * count + post(b"x")))
+        assert answers == [(200, b"x")] * (count + 1)
+
+    run(scene)
+
+
+def test_pipelining_without_end_is_not_read_without_end() -> None:
+    async def scene() -> None:
+        server = Server()
+        _, writer = await server.connect()
+        request = post(b"", "/later", last=False)
+        writer.write(request * 20_000)
+        await asyncio.sleep(0.3)
+        # No more than the piece in which the bound was passed.
+        assert MAX_PIPELINED <= len(server.later) <= SCRATCH_BYTES // len(request) + MAX_PIPELINED
+        writer.transport.abort()
 
     run(scene)
 
