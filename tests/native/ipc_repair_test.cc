@@ -144,6 +144,31 @@ void test_a_client_dies_inside() {
   CHECK(false);
 }
 
+// Who takes out a dead worker dies over it.
+void test_a_reaper_dies() {
+  for (int step = 1; step < kMostSteps; ++step) {
+    Server server(2, 2, {{.cores = 2}});
+    ipc::Board& board = *server.board;
+    const int32_t client = board.add_client(getpid());
+    post(board, client, 0, 1, 0);
+    post(board, client, 0, 2, 0);
+    board.join(0, getpid(), 0);
+    CHECK(board.take(0, server.scheduler(), 5).decision.task != kNone);
+    const bool died = dies_at(server, step, [&] { board.remove_worker(0, 10); });
+    server.check();
+    board.remove_worker(0, 20);
+    server.check();
+    CHECK(server.segment->header().free_cores == 2);
+    serve_rest(server, 1);
+    CHECK(collect_one(board, client).tag == 1 && collect_one(board, client).tag == 2);
+    if (!died) {
+      CHECK(step > 5);
+      return;
+    }
+  }
+  CHECK(false);
+}
+
 // The one that repairs dies too; the third makes it whole.
 void test_repair_dies() {
   for (int step = 1; step < kMostSteps; ++step) {
@@ -160,7 +185,10 @@ void test_repair_dies() {
     server.check();
     board.remove_worker(0, 30);
     serve_rest(server, 1);
-    CHECK(collect_one(board, client).tag == 1 && collect_one(board, client).tag == 2);
+    // What had been computed is not computed again.
+    const ipc::Ended first = collect_one(board, client);
+    CHECK(first.tag == 1 && first.end_ns == 20);
+    CHECK(collect_one(board, client).tag == 2);
     if (!died) return;
   }
   CHECK(false);
@@ -171,5 +199,6 @@ void test_repair_dies() {
 int main() {
   test_a_worker_dies_inside();
   test_a_client_dies_inside();
+  test_a_reaper_dies();
   test_repair_dies();
 }
