@@ -67,17 +67,15 @@ def request_segment(port: int) -> int:
 class Rendezvous:
     """The server's side. Not thread-safe: one thread owns it."""
 
-    def __init__(self, port: int, descriptor: int) -> None:
-        """Listens for clients.
+    def __init__(self, port: int) -> None:
+        """Listens for clients; those that come before `answer` wait.
 
         Args:
             port: the server's HTTP port.
-            descriptor: the segment's; stays the caller's.
 
         Raises:
             ConfigError: another server on this machine has the port, at another address.
         """
-        self._descriptor = descriptor
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._listener.bind(_name(port))
@@ -94,8 +92,8 @@ class Rendezvous:
         """Returns the descriptor that is readable while clients wait."""
         return self._listener.fileno()
 
-    def answer(self) -> None:
-        """Hands the segment to each client that waits; never waits itself."""
+    def answer(self, descriptor: int) -> None:
+        """Hands the segment's descriptor to each client that waits; never waits itself."""
         while True:
             try:
                 channel, _ = self._listener.accept()
@@ -105,7 +103,7 @@ class Rendezvous:
                 if _is_trusted(channel):
                     channel.settimeout(_TIMEOUT_S)
                     try:
-                        socket.send_fds(channel, [b"s"], [self._descriptor])
+                        socket.send_fds(channel, [b"s"], [descriptor])
                     except OSError:
                         continue  # it has gone already
 

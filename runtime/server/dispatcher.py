@@ -8,13 +8,13 @@ import select
 import signal
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from veltair.runtime._native import ipc
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.client import LocalClient
 from veltair.runtime.errors import ArtifactError
-from veltair.runtime.rendezvous import Rendezvous
 from veltair.runtime.server.attached import AttachedClients
 from veltair.runtime.server.front_thread import FrontThread
 from veltair.runtime.server.membership import Membership
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from veltair.runtime.artifact import Artifact
     from veltair.runtime.config import ServeConfig
+    from veltair.runtime.rendezvous import Rendezvous
     from veltair.runtime.server.fabric import Fabric
     from veltair.runtime.server.membership import Member
 
@@ -39,34 +40,43 @@ CHECK_NS = 10_000_000_000  # between two integrity checks of an idle server
 _LOGGER = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """What rank 0 has checked and taken before anything starts.
+
+    Attributes:
+        config: the whole configuration.
+        repository: a folder.
+        listener: the HTTP front end's socket, bound.
+        rendezvous: for local clients and workers, bound.
+    """
+
+    config: ServeConfig
+    repository: Path
+    listener: socket.socket
+    rendezvous: Rendezvous
+
+
 class Dispatcher:
     """The server's control loop, on rank 0's main thread."""
 
-    def __init__(
-        self, fabric: Fabric, config: ServeConfig, repository: Path, listener: socket.socket
-    ) -> None:
+    def __init__(self, fabric: Fabric, options: ServeOptions) -> None:
         """Reads the repository and makes the segment; workers find it as soon as they ask.
 
         Args:
             fabric: joined.
-            config: checked.
-            repository: a folder.
-            listener: the HTTP front end's socket, bound; owned from here on.
-
-        Raises:
-            ConfigError: the rest of the address is taken by another server.
+            options: checked; the sockets are owned from here on.
         """
+        config = options.config
         self._fabric = fabric
         self._config = config
-        self._listener = listener
-        port = listener.getsockname()[1]
+        self._listener = options.listener
+        self._rendezvous = options.rendezvous
         self._signals = SignalPipe(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-        self._models = read_repository(repository)
+        self._models = read_repository(options.repository)
         cpus = config.engine.cores or tuple(sorted(os.sched_getaffinity(0)))
         self._segment = make_segment(self._models, config, cpus, fabric.size - 1)
         self._board = ipc.Board(self._segment)
-        self._rendezvous = Rendezvous(port, self._segment.fd)
-        self._port = port
         self._clients = AttachedClients(self._segment, self._board)
         self._members = Membership(
             fabric,
@@ -138,7 +148,7 @@ class Dispatcher:
     def _plan(self, place: int, is_replacement: bool) -> Plan:
         return Plan(
             worker=place,
-            port=self._port,
+            port=self._listener.getsockname()[1],
             folders=tuple(
                 None if index in self._errors else str(model.folder)
                 for index, model in enumerate(self._models)
@@ -160,7 +170,7 @@ class Dispatcher:
         ready = [descriptor for descriptor, _ in poll.poll(timeout_ms)]
         for descriptor in ready:
             if descriptor == self._rendezvous.fileno():
-                self._rendezvous.answer()
+                self._rendezvous.answer(self._segment.fd)
             elif descriptor in deaths:
                 self._handle_death(deaths[descriptor])
         self._clients.look()

@@ -28,6 +28,7 @@ def enter_guarded(*, ends_server: bool) -> None:
     """
     sys.stdout.flush()
     sys.stderr.flush()
+    _undo_binding()
     guardian = os.getpid()
     # Blocked until the handlers are there, or the child is out of reach of the signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
@@ -45,6 +46,15 @@ def enter_guarded(*, ends_server: bool) -> None:
 def stop_with_parent() -> None:
     """Lets the kernel send this process SIGTERM when its parent ends, however it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _undo_binding() -> None:
+    """Takes the cores that `mpirun` itself may use; it binds its ranks to one core or some.
+
+    Workers share all cores by the segment's core table, and pin their threads themselves.
+    """
+    if "OMPI_COMM_WORLD_RANK" in os.environ:
+        os.sched_setaffinity(0, os.sched_getaffinity(os.getppid()))
 
 
 def _guard(rank: int, *, ends_server: bool) -> NoReturn:

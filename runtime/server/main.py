@@ -13,10 +13,10 @@ from veltair.runtime.server.fabric import Fabric, rank_from_environment
 from veltair.runtime.server.guardian import enter_guarded
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Sequence
 
     from veltair.runtime.config import ServeConfig
+    from veltair.runtime.server.dispatcher import ServeOptions
 
 LEAST_RANKS = 2
 _REPLACEMENT = "--replacement"  # the option of a worker that rank 0 has started
@@ -83,12 +83,14 @@ def _serve(arguments: Sequence[str]) -> int:
     if rank > 0:
         return _run_worker(fabric)
     assert prepared is not None
-    return _run_dispatcher(fabric, *prepared)
+    return _run_dispatcher(fabric, prepared)
 
 
-def _prepare(arguments: Sequence[str]) -> tuple[ServeConfig, Path, socket.socket]:
+def _prepare(arguments: Sequence[str]) -> ServeOptions:
     """Checks all that can be checked before anything starts, and takes the port."""
     from veltair.runtime.config import load_config  # noqa: PLC0415 # workers don't need them
+    from veltair.runtime.rendezvous import Rendezvous  # noqa: PLC0415
+    from veltair.runtime.server.dispatcher import ServeOptions  # noqa: PLC0415
     from veltair.runtime.server.front import bind  # noqa: PLC0415
 
     options = _parser().parse_args(arguments)
@@ -101,7 +103,13 @@ def _prepare(arguments: Sequence[str]) -> tuple[ServeConfig, Path, socket.socket
         )
     config = load_config(options.config, {"server.http_port": options.http_port})
     _check_cores(config)
-    return config, options.repository.resolve(), bind(config.server)
+    listener = bind(config.server)
+    return ServeOptions(
+        config=config,
+        repository=options.repository.resolve(),
+        listener=listener,
+        rendezvous=Rendezvous(listener.getsockname()[1]),
+    )
 
 
 def _check_cores(config: ServeConfig) -> None:
@@ -114,12 +122,10 @@ def _check_cores(config: ServeConfig) -> None:
             )
 
 
-def _run_dispatcher(
-    fabric: Fabric, config: ServeConfig, repository: Path, listener: socket.socket
-) -> int:
+def _run_dispatcher(fabric: Fabric, options: ServeOptions) -> int:
     from veltair.runtime.server.dispatcher import Dispatcher  # noqa: PLC0415 # as above
 
-    return Dispatcher(fabric, config, repository, listener).run()
+    return Dispatcher(fabric, options).run()
 
 
 def _run_worker(fabric: Fabric) -> int:

@@ -93,13 +93,15 @@ class WorkerRank:
             return None
 
     def _await_plan(self) -> Plan:
-        while True:
-            message = self._link.receive()
+        while not self._signals.take():
+            try:
+                message = self._link.receive()
+            except self._fabric.error:
+                break  # rank 0 has died
             if isinstance(message, Plan):
                 return message
-            if self._signals.take():
-                os._exit(1)  # ended during the start: there is nothing to drain
             time.sleep(_PLAN_POLL_S)
+        os._exit(1)  # the server ended during its start: there is nothing to drain
 
 
 def _load(

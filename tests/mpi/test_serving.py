@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -273,3 +274,36 @@ def test_a_core_that_is_not_there_is_refused(repository: Path, tmp_path: Path) -
     )
     assert refused.returncode == 2
     assert "is not a core that this process may use" in refused.stderr
+
+
+def test_mpiruns_binding_is_undone(repository: Path) -> None:
+    command = mpirun_command(2, "--repository", str(repository), "--http-port", "0")
+    command[command.index("none")] = "core"
+    with RunningServer(command) as bound:
+        bound.wait_ready()
+        for rank in bound.ranks():
+            assert set(rank.cpu_affinity()) == os.sched_getaffinity(0)
+        with bound.client() as client:
+            assert client.stats().cores == len(os.sched_getaffinity(0))
+            ask(client, "tiny")
+        bound.ranks()[0].send_signal(signal.SIGTERM)
+        assert bound.wait_end() == 0
+
+
+def test_two_servers_need_two_ports_even_at_two_addresses(
+    server: RunningServer, repository: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "serve.toml"
+    config.write_text('[server]\nhttp_host = "127.0.0.2"\n')
+    port = server.address.rpartition(":")[2]
+    arguments = ["--repository", str(repository), "--config", str(config), "--http-port", port]
+    refused = subprocess.run(
+        mpirun_command(2, *arguments),
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert refused.returncode == 2
+    assert "another Veltair server" in refused.stderr

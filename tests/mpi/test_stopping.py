@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
-from factories import tiny_input
+from factories import TINY_COLUMNS, TINY_INNER, TINY_ROWS, tiny_input
 
 from mpi.serving import RunningServer, mpirun_command, serve_command, wait_until
 from veltair.runtime.client import LocalClient
@@ -67,6 +70,42 @@ def test_a_clean_stop_answers_what_was_accepted(
         server.assert_gone()
         if kind == "serve":
             assert code == 0
+
+
+def test_a_clean_stop_answers_http_requests_too(repository: Path) -> None:
+    body = json.dumps(
+        {
+            "inputs": [
+                {
+                    "name": "data",
+                    "datatype": "FP32",
+                    "shape": [TINY_ROWS, TINY_INNER],
+                    "data": tiny_input().ravel().tolist(),
+                }
+            ]
+        }
+    ).encode()
+
+    def post(address: str) -> int:
+        request = urllib.request.Request(f"{address}/v2/models/slow/infer", body)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert len(json.load(answer)["outputs"][0]["data"]) == TINY_ROWS * TINY_COLUMNS
+            return int(answer.status)
+
+    with start("mpirun", repository) as server, ThreadPoolExecutor(QUERIES) as pool:
+        server.wait_ready()
+        client = server.client()
+        answers = [pool.submit(post, server.address) for _ in range(QUERIES)]
+
+        def accepted() -> int:
+            return next(m.accepted for m in client.stats().models if m.name == "slow")
+
+        wait_until(lambda: accepted() == QUERIES)
+        server.process.send_signal(signal.SIGTERM)
+        assert [answer.result() for answer in answers] == [200] * QUERIES
+        server.wait_end()
+        server.assert_gone()
+        client.close()
 
 
 def test_a_signal_to_any_rank_stops_the_server(repository: Path) -> None:

@@ -201,10 +201,10 @@ def test_addresses_without_a_port(address: str) -> None:
 def test_the_segment_is_handed_on_by_port() -> None:
     server = Server()
     port = 1  # nobody serves HTTP here
-    rendezvous = Rendezvous(port, server.segment.fd)
+    rendezvous = Rendezvous(port)
     with pytest.raises(InputError, match="another Veltair server"):
-        Rendezvous(port, server.segment.fd)
-    answering = threading.Thread(target=_answer_one, args=(rendezvous,))
+        Rendezvous(port)
+    answering = threading.Thread(target=_answer_one, args=(rendezvous, server.segment.fd))
     answering.start()
     client = LocalClient.attach(port)
     answering.join()
@@ -215,8 +215,8 @@ def test_the_segment_is_handed_on_by_port() -> None:
         request_segment(port)
 
 
-def _answer_one(rendezvous: Rendezvous) -> None:
+def _answer_one(rendezvous: Rendezvous, descriptor: int) -> None:
     import select
 
     select.select([rendezvous.fileno()], [], [], 30)
-    rendezvous.answer()
+    rendezvous.answer(descriptor)
