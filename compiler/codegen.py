@@ -26,6 +26,8 @@ from tvm.runtime import Module
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from veltair.compiler.kernels.default import REASSOCIATE
+from veltair.compiler.kernels.intrinsics import prefer_polynomials
 from veltair.runtime.errors import InputError, VeltairError
 
 _TRIPLE = "x86_64-unknown-linux-gnu"
@@ -34,11 +36,12 @@ _COMPILERS = ("c++", "g++", "clang++")
 _MIN_KERNELS_FOR_POOL = 4
 
 
-def target(isa: str) -> Target:
+def target(isa: str, *, reassociate: bool = False) -> Target:
     """TVM's target of an instruction set.
 
     Args:
         isa: `x86-64-v3` (AVX2 and FMA) or `x86-64-v4` (AVX-512).
+        reassociate: let LLVM sum in any order, as vectorised reductions need.
 
     Returns:
         A `tvm.target.Target` of kind `llvm`.
@@ -50,15 +53,27 @@ def target(isa: str) -> Target:
     attributes = {"x86-64-v3": [], "x86-64-v4": ["-prefer-256-bit"]}
     if isa not in attributes:
         raise InputError(f"ISA {isa!r}: no code generator for it; use one of {list(attributes)}")
-    return Target({"kind": "llvm", "mtriple": _TRIPLE, "mcpu": isa, "mattr": attributes[isa]})
+    return Target(
+        {
+            "kind": "llvm",
+            "mtriple": _TRIPLE,
+            "mcpu": isa,
+            "mattr": attributes[isa],
+            "fast-math-reassoc": reassociate,
+        }
+    )
 
 
 def lower(symbol: str, func: PrimFunc, isa: str) -> Module:
     """Compiles one PrimFunc to a runtime module that exports `__tvm_ffi_<symbol>`."""
+    prefer_polynomials()
     func = func.with_attr("global_symbol", symbol)
     # LLVM finds common subexpressions itself; TVM's pass is quadratic in an unrolled tile.
     with tvm.transform.PassContext(opt_level=3, config={"tirx.disable_cse_tir": True}):
-        return tvm.tirx.build(tvm.IRModule({symbol: func}), target=target(isa))
+        reassociate = func.attrs is not None and REASSOCIATE in func.attrs
+        return tvm.tirx.build(
+            tvm.IRModule({symbol: func}), target=target(isa, reassociate=reassociate)
+        )
 
 
 def build_library(

@@ -10,6 +10,9 @@ import tvm
 from tvm import s_tir
 from tvm.tirx import PrimFunc
 
+# Attribute of a function whose sums may be taken in any order; its loops say nothing about it.
+REASSOCIATE = "veltair.reassociate"
+
 # Innermost loops shorter than this are fused into the parallel loop.
 _MIN_INNER = 8
 # Stages with less work than this run on one core: a launch would cost more.
@@ -45,7 +48,7 @@ def default_schedule(func: PrimFunc) -> PrimFunc:
         schedule = _try(schedule, name, _inline)
     for block in _stages(schedule):
         schedule = _try(schedule, schedule.get(block).name_hint, _parallelise)
-    return schedule.mod["main"]
+    return schedule.mod["main"].with_attr(REASSOCIATE, True)
 
 
 def parallel_extent(func: PrimFunc) -> int:

@@ -103,9 +103,9 @@ class Loops:
         """Names a value; it is computed once."""
         if isinstance(value, int):
             return tirx.const(value, "int32")
-        var = Var(name, value.ty)
-        self._emit(Bind(var, value))
-        return var
+        variable = let_variable(name, value)
+        self._emit(Bind(variable, value))
+        return variable
 
     def register(self, name: str, lanes: int) -> Register:
         """Allocates a float32 register of some lanes."""
@@ -188,6 +188,11 @@ def compact_strides(shape: Sequence[int]) -> tuple[int, ...]:
     for i in range(len(shape) - 2, -1, -1):
         strides[i] = strides[i + 1] * shape[i + 1]
     return tuple(strides)
+
+
+def let_variable(name: str, value: Expr) -> Expr:
+    """A variable of a value's type."""
+    return Var(name, value.ty)
 
 
 def load(buffer: Buffer, indices: Sequence[Expr], lanes: int = 1) -> Expr:

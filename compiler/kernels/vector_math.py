@@ -6,9 +6,20 @@ vectors, within a few units in the last place of float32 over the range that net
 
 from __future__ import annotations
 
+import math
+from typing import Protocol
+
 from tvm import tirx
 
-from veltair.compiler.kernels.loops import Expr, Loops, lanes_of, splat
+from veltair.compiler.kernels.loops import Expr, lanes_of, splat
+
+
+class Binder(Protocol):
+    """Gives an intermediate value a name, so that it is computed once."""
+
+    def let(self, name: str, value: Expr) -> Expr:
+        """The named value."""
+
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 0.693359375
@@ -56,25 +67,32 @@ def minimum(a: Expr, b: Expr) -> Expr:
     return tirx.Min(a, b)
 
 
-def exp(b: Loops, x: Expr) -> Expr:
-    """The exponential: 2 to the integer part in the exponent's bits, a polynomial for the rest."""
+def exp(b: Binder, x: Expr) -> Expr:
+    """The exponential: 2 to the integer part in the exponent's bits, a polynomial for the rest.
+
+    Zero below the range of normal numbers, infinity above; NaN stays NaN.
+    """
     lanes = lanes_of(x)
-    x = b.let("x", maximum(minimum(x, splat(_EXP_HIGH, lanes)), splat(_EXP_LOW, lanes)))
-    whole = b.let("whole", tirx.floor(x * splat(_LOG2_E, lanes) + splat(0.5, lanes)))
-    rest = x - whole * splat(_LN2_HIGH, lanes) - whole * splat(_LN2_LOW, lanes)
+    low, high = splat(_EXP_LOW, lanes), splat(_EXP_HIGH, lanes)
+    x = b.let("x", x)
+    inside = b.let("inside", maximum(minimum(x, high), low))
+    whole = b.let("whole", tirx.floor(inside * splat(_LOG2_E, lanes) + splat(0.5, lanes)))
+    rest = inside - whole * splat(_LN2_HIGH, lanes) - whole * splat(_LN2_LOW, lanes)
     rest = b.let("rest", rest)
     mantissa = _horner(rest, _EXP_POLYNOMIAL) * rest * rest + rest + splat(1.0, lanes)
     bits = tirx.Cast(_integer(lanes), whole) + _integers(127, lanes)
-    return mantissa * tirx.reinterpret(x.ty.dtype, bits << _integers(23, lanes))
+    value = mantissa * tirx.reinterpret(x.ty.dtype, bits << _integers(23, lanes))
+    outside = tirx.Select(tirx.LT(x, low), splat(0.0, lanes), x * splat(math.inf, lanes))
+    return tirx.Select(tirx.And(tirx.LE(low, x), tirx.LE(x, high)), value, outside)
 
 
-def sigmoid(b: Loops, x: Expr) -> Expr:
+def sigmoid(b: Binder, x: Expr) -> Expr:
     """1 / (1 + e^-x)."""
     one = splat(1.0, lanes_of(x))
     return one / (one + exp(b, splat(0.0, lanes_of(x)) - x))
 
 
-def tanh(b: Loops, x: Expr) -> Expr:
+def tanh(b: Binder, x: Expr) -> Expr:
     """Hyperbolic tangent: 1 - 2 / (e^2x + 1), an odd polynomial near zero where that cancels."""
     lanes = lanes_of(x)
     one, two = splat(1.0, lanes), splat(2.0, lanes)
@@ -85,7 +103,7 @@ def tanh(b: Loops, x: Expr) -> Expr:
     return tirx.Select(tirx.LT(square, splat(_TANH_NEAR * _TANH_NEAR, lanes)), near, far)
 
 
-def erf(b: Loops, x: Expr) -> Expr:
+def erf(b: Binder, x: Expr) -> Expr:
     """Error function, absolute error below 2e-7 (Abramowitz and Stegun 7.1.26)."""
     lanes = lanes_of(x)
     zero, one = splat(0.0, lanes), splat(1.0, lanes)
@@ -97,7 +115,7 @@ def erf(b: Loops, x: Expr) -> Expr:
     return tirx.Select(tirx.LT(x, zero), zero - magnitude, magnitude)
 
 
-def log(b: Loops, x: Expr) -> Expr:
+def log(b: Binder, x: Expr) -> Expr:
     """Natural logarithm of a positive, normal x."""
     lanes = lanes_of(x)
     # x is m * 2^e with m in [sqrt(1/2), sqrt(2)).
@@ -111,7 +129,7 @@ def log(b: Loops, x: Expr) -> Expr:
     return exponent * low + tail + m + exponent * high
 
 
-def power(b: Loops, x: Expr, y: float) -> Expr:
+def power(b: Binder, x: Expr, y: float) -> Expr:
     """A constant power of a positive x; by square roots where y is a multiple of a quarter."""
     quarters = y * 4
     if quarters == int(quarters) and 0 < abs(quarters) <= 8:
@@ -119,7 +137,7 @@ def power(b: Loops, x: Expr, y: float) -> Expr:
     return exp(b, splat(y, lanes_of(x)) * log(b, x))
 
 
-def _quarter_power(b: Loops, x: Expr, quarters: int) -> Expr:
+def _quarter_power(b: Binder, x: Expr, quarters: int) -> Expr:
     x = b.let("x", x)
     root = b.let("root", tirx.sqrt(x))
     factors = ((4, x), (4, x), (2, root), (1, tirx.sqrt(root)))

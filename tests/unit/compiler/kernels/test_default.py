@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from kernel_harness import Bench, dense
 from tvm import relax
 from tvm.tirx import PrimFunc
 
+from veltair.compiler import codegen
 from veltair.compiler.kernels import default_schedule, parallel_extent
 
 Build = Callable[[Any], Any]
@@ -89,6 +91,22 @@ def test_default_schedule_keeps_the_result(
     constants = [np.ones((40, 33), np.float32)] if name == "matmul" else []
     got = bench.run(func, [x, *constants], dense(*np.shape(wanted)))
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_exponentials_of_extreme_values(bench: Bench) -> None:
+    x = np.tile(np.array([-np.inf, -200, -88, 0, 88, 89, np.inf, np.nan], np.float32), 16)
+    func = default_schedule(legalised(relax.op.exp, x.shape))
+    with np.errstate(over="ignore"):
+        wanted = np.exp(x)
+    wanted[wanted < np.finfo(np.float32).tiny] = 0
+    np.testing.assert_allclose(bench.run(func, [x], dense(*x.shape)), wanted, rtol=5e-7)
+
+
+def test_transcendentals_are_not_library_calls(bench: Bench) -> None:
+    for operator in (relax.op.exp, relax.op.tanh, relax.op.erf, relax.op.sigmoid):
+        func = default_schedule(legalised(operator, (64, 128)))
+        assembly = codegen.lower("kernel", func, bench.isa).inspect_source("asm")
+        assert not re.search(r"(exp|tanh|erf)f@PLT", assembly)
 
 
 def test_large_work_is_parallel_and_small_is_not() -> None:
