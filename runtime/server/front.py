@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import time
@@ -39,10 +40,7 @@ def bind(config: ServerConfig) -> socket.socket:
             config.http_host, config.http_port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
-        raise ConfigError(
-            f"http_host {config.http_host!r} is not an address of this machine "
-            f"({error.strerror}); name one, e.g. 127.0.0.1 or 0.0.0.0"
-        ) from error
+        raise _refused_address(config, error) from error
     listener = socket.socket(family, kind, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -50,11 +48,20 @@ def bind(config: ServerConfig) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise ConfigError(
-            f"http_port {config.http_port} on {config.http_host} can't be had ({error.strerror}); "
-            "end the process that has it, or choose another with --http-port (0: any free one)"
-        ) from error
+        raise _refused_address(config, error) from error
     return listener
+
+
+def _refused_address(config: ServerConfig, error: OSError) -> ConfigError:
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return ConfigError(
+            f"http_host {config.http_host!r} is not an address of this machine "
+            f"({error.strerror}); name one, e.g. 127.0.0.1 or 0.0.0.0"
+        )
+    return ConfigError(
+        f"http_port {config.http_port} on {config.http_host} can't be had ({error.strerror}); "
+        "end the process that has it, or choose another with --http-port (0: any free one)"
+    )
 
 
 def address_of(listener: socket.socket) -> str:

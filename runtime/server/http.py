@@ -2,9 +2,9 @@
 
 Reference: RFC 9110 and RFC 9112.
 Differs: there is no ASGI between the socket and the model. An ASGI server gathers a body in a
-buffer of its own, hands it on in pieces, and the application copies it once more; here, as soon as
-a body's taker offers memory (`Body.window`), the socket is read into that memory. One connection's
-part in a 600 KB request falls to about a third by it (see `eval/results`).
+buffer of its own, hands it on in pieces, and the application copies it once more; for a photograph
+that takes longer than all the rest of its request. Here, as soon as a body's taker offers memory
+(`Body.window`), the socket is read into that memory.
 
 All of this runs on the event loop's thread.
 """
