@@ -18,11 +18,13 @@ SLOW_REPEATS = 400
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models `tiny` (versions 1 and 2), `slow`, and `broken`, whose weights have a changed byte."""
+    """Models `tiny` (versions 1 and 2), `slow`, `wide`, and `broken`: a byte of it has changed."""
     folder = tmp_path_factory.mktemp("repository")
     write_tiny_artifact(folder / "tiny" / "1")
     write_tiny_artifact(folder / "tiny" / "2", seed=2)
     write_slow_artifact(folder / "slow" / "1", repeats=SLOW_REPEATS)
+    # Its target is met on both cores only.
+    write_slow_artifact(folder / "wide" / "1", repeats=SLOW_REPEATS, qos_ns=SLOW_REPEATS * 40_000)
     write_tiny_artifact(folder / "broken" / "1", name="broken")
     weights = folder / "broken" / "1" / "weights.bin"
     data = bytearray(weights.read_bytes())

@@ -119,6 +119,32 @@ def test_many_queries_at_once_are_all_answered(server: RunningServer) -> None:
         assert after.pending == 0
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_cores_join_a_running_block(server: RunningServer) -> None:
+    """`wide` begins on the one core that `slow` leaves, and gets the other when `slow` ends."""
+    with server.client() as client:
+        needed = {model.name: model.needed_cores for model in client.models()}
+        assert (needed["slow"], needed["wide"]) == (1, 2)
+        for seed in range(10):
+            data = tiny_input(seed)
+            for model in ("slow", "wide"):
+                slot = client.allocate(model)
+                slot.inputs["data"][...] = data
+                client.submit(slot)
+            completions = client.wait(timeout_s=60)
+            while len(completions) < 2:
+                completions += client.wait(timeout_s=60)
+            for completion in completions:
+                assert completion.ok, completion.error
+                scores = completion.slot.outputs["scores"]
+                np.testing.assert_allclose(scores, tiny_reference(data), rtol=1e-4, atol=1e-4)
+                completion.slot.release()
+            # Side by side: `wide` did not wait for `slow` to end.
+            slow, wide = sorted(completions, key=lambda c: c.slot.model)
+            assert wide.end_ns - wide.compute_ns < slow.end_ns
+        assert client.stats().cores_in_use == 0
+
+
 def test_the_queue_is_bounded(server: RunningServer) -> None:
     with server.client() as client:
         slots = [client.allocate("slow") for _ in range(64)]
