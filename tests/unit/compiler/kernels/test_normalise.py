@@ -27,11 +27,11 @@ def test_softmax(columns: int, log: bool, bench: Bench, rng: np.random.Generator
 
 
 LRN = {
-    "googlenet": (64, 5, 1e-4, 0.75, 1.0),
+    "googlenet": (48, 5, 1e-4, 0.75, 1.0),
     "partial-block": (37, 5, 0.5, 0.75, 2.0),
     "one-block": (9, 3, 1.0, 0.5, 1.0),
-    "even-window": (50, 4, 0.3, 1.0, 1.5),
-    "wider-than-a-vector": (70, 21, 0.1, 0.75, 1.0),
+    "even-window": (40, 4, 0.3, 1.0, 1.5),
+    "wider-than-a-vector": (20, 19, 0.1, 0.75, 1.0),
     "window-of-one": (33, 1, 0.2, 0.6, 1.0),
 }
 
