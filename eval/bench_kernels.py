@@ -2,7 +2,9 @@
 
 A peer's node is timed by its profiler, so its copies between layouts don't count. Both sides run
 hot, round by round in turn; quoted are ratios of medians. Run as
-`python -m veltair.eval.bench_kernels --model resnet50 --threads 1,2`.
+`python -m veltair.eval.bench_kernels --model resnet50`. More than one thread runs on TVM's own
+pool, which spins: only an otherwise idle machine gives figures then, and `veltair bench` measures
+our engine's threads.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class Kernel:
     Attributes:
         func: PrimFunc; buffers in order data (a, b), weight, epilogue operands in order, output.
         variant_id: self-describing, e.g. `conv3x3_direct_oc2x16_ow14`.
-        algorithm: `direct`, `depthwise`, `grouped`, `matmul`, `default`, ...
+        algorithm: `direct`, `winograd`, `depthwise`, `grouped`, `matmul`, `default`, ...
         parallel_extent: iterations of the outer parallel loop.
         tile_bytes: working set of the cache tile.
         pack_weight: ONNX's weight, float32[OC, IC/groups, KH, KW] or float32[K, N], to the shape

@@ -129,26 +129,6 @@ def log(b: Binder, x: Expr) -> Expr:
     return exponent * low + tail + m + exponent * high
 
 
-def power(b: Binder, x: Expr, y: float) -> Expr:
-    """A constant power of a positive x; by square roots where y is a multiple of a quarter."""
-    quarters = y * 4
-    if quarters == int(quarters) and 0 < abs(quarters) <= 8:
-        return _quarter_power(b, x, int(quarters))
-    return exp(b, splat(y, lanes_of(x)) * log(b, x))
-
-
-def _quarter_power(b: Binder, x: Expr, quarters: int) -> Expr:
-    x = b.let("x", x)
-    root = b.let("root", tirx.sqrt(x))
-    factors = ((4, x), (4, x), (2, root), (1, tirx.sqrt(root)))
-    product, left = None, abs(quarters)
-    for size, factor in factors:
-        if left >= size:
-            product = factor if product is None else product * factor
-            left -= size
-    return product if quarters > 0 else splat(1.0, lanes_of(x)) / product
-
-
 def _horner(x: Expr, coefficients: tuple[float, ...]) -> Expr:
     lanes = lanes_of(x)
     value = splat(coefficients[0], lanes)

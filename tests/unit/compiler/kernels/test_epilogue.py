@@ -76,10 +76,3 @@ def test_log_is_accurate_over_its_range(bench: Bench) -> None:
     x = np.exp(np.linspace(-80, 80, COUNT)).astype(np.float32)
     got = run(vm.log, x, bench)
     np.testing.assert_allclose(got, np.log(x.astype(np.float64)), rtol=5e-7, atol=1e-7)
-
-
-@pytest.mark.parametrize("y", [0.75, -0.75, 0.5, 1.0, 2.0, -1.25, 0.3, -2.7])
-def test_power(y: float, bench: Bench) -> None:
-    x = np.linspace(0.01, 40, COUNT, dtype=np.float32)
-    got = run(lambda b, v: vm.power(b, v, y), x, bench)
-    np.testing.assert_allclose(got, x.astype(np.float64) ** y, rtol=2e-6)
