@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,35 @@ def _cpu_flags() -> set[str]:
 def supported(isa: str) -> bool:
     needed = {"x86-64-v3": {"avx2", "fma"}, "x86-64-v4": {"avx512f", "avx512vl", "avx512dq"}}
     return needed[isa] <= _cpu_flags()
+
+
+class _WithStrides:
+    """Hands an array over with its own strides: NumPy before 2.3, the last for Python 3.10, leaves
+    them out where only dimensions of size one make an array differ from a dense one."""
+
+    _STRIDES_OFFSET = 32  # of the pointer in DLPack's DLTensor
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        elements = [stride // array.itemsize for stride in array.strides]
+        self._strides = (ctypes.c_int64 * array.ndim)(*elements)
+
+    def __dlpack__(self, **_options: object) -> object:
+        capsule = self._array.__dlpack__()
+        pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer_of.restype, pointer_of.argtypes = (
+            ctypes.c_void_p,
+            [ctypes.py_object, ctypes.c_char_p],
+        )
+        place = ctypes.c_void_p.from_address(
+            pointer_of(capsule, b"dltensor") + self._STRIDES_OFFSET
+        )
+        if place.value is None:
+            place.value = ctypes.addressof(self._strides)
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
 
 
 class Bench:
@@ -63,7 +93,8 @@ class Bench:
 
     def call(self, func: PrimFunc, arguments: Sequence[np.ndarray], isa: str | None = None) -> None:
         module = codegen.lower("kernel", func, isa or self.isa)
-        module["kernel"](*[tvm_ffi.from_dlpack(a) for a in arguments])
+        strided = [_WithStrides(a) for a in arguments]  # they own the strides during the call
+        module["kernel"](*[tvm_ffi.from_dlpack(a) for a in strided])
 
     def run(self, func: PrimFunc, inputs: Sequence[np.ndarray], output: View) -> np.ndarray:
         """Calls a kernel; checks that it wrote nothing but its view."""
