@@ -19,6 +19,7 @@ from veltair.runtime.errors import InputError, UnsupportedOperatorError
 
 Shape = tuple[int, ...]
 OLDEST_OPSET = 7
+_OLDEST_IR = 4  # the first format whose initializers need not be inputs
 _ONNX_DOMAINS = ("", "ai.onnx")
 _FLOAT_DIMS_HINT = 224  # what an unknown image side is shown as in the example of a remedy
 
@@ -109,6 +110,8 @@ def _drop_initializer_inputs(model: onnx.ModelProto) -> None:
     inputs = [i for i in model.graph.input if i.name not in weights]
     del model.graph.input[:]
     model.graph.input.extend(inputs)
+    # Older versions of the format want each initializer among the inputs.
+    model.ir_version = max(model.ir_version, _OLDEST_IR)
 
 
 def _bind_shapes(path: Path, model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> None:

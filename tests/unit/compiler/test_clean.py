@@ -125,3 +125,24 @@ def test_output_shape_that_depends_on_data_is_refused(tmp_path: Path) -> None:
         UnsupportedOperatorError, match=r"NonZero, node 'where'.*depends on the data"
     ):
         load_clean(saved(tmp_path, model), {})
+
+
+def test_format_that_lists_weights_among_the_inputs_is_read(tmp_path: Path) -> None:
+    model = conv_bn_model([1, 3, 8, 8], opset=9)
+    model.ir_version = 3
+    model.graph.input.extend(
+        helper.make_tensor_value_info(w.name, TensorProto.FLOAT, w.dims)
+        for w in model.graph.initializer
+        if w.name != "w"
+    )
+    cleaned = load_clean(saved(tmp_path, model), {})
+    assert [i.name for i in cleaned.graph.input] == ["x"]
+    assert value_shapes(cleaned)["y"][0] == (1, 4, 8, 8)
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "bvlc_alexnet", "shufflenet"])
+def test_graphs_of_the_model_zoo_are_read(name: str) -> None:
+    folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    model = load_clean(folder / f"light_{name}.onnx", {})
+    assert len(model.graph.input) == 1
+    assert value_shapes(model)[model.graph.output[0].name][0][1] == 1000
