@@ -23,6 +23,7 @@ from veltair.eval.loadgen_report import (
     read_summary,
     table,
 )
+from veltair.eval.record import check_writable, provenance, write_result
 from veltair.eval.served import serving
 from veltair.runtime.client import LocalClient
 from veltair.runtime.errors import InputError, NotFoundError, VeltairError
@@ -73,6 +74,8 @@ def command(
             "to serve, or the address of a server that runs"
         )
     _check_numbers(scenario, qps, duration, latency_ms, percentile)
+    check_writable(json)
+    origin = provenance("veltair loadgen")
     with ExitStack() as stack:
         stack.enter_context(stopped_by_signals())
         logs = log_dir or Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -100,7 +103,9 @@ def command(
     console.print(table(report))
     console.print(note(report))
     if json is not None:
-        json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+        result = msgspec.to_builtins(report)
+        del result["plan"]["log_folder"]  # says nothing of the test, and may be gone
+        write_result(json, {**origin, **result})
 
 
 def measure(plan: Plan) -> Report:
