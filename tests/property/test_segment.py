@@ -92,8 +92,9 @@ class SegmentMachine(RuleBasedStateMachine):
             assert query // SLOTS == model
             self.held[query] = client
         else:
-            taken = [q for q in (*self.held, *self.owner) if q // SLOTS == model]
-            assert len(taken) == SLOTS
+            # A running query of a client that has died has no owner, but its slot until it ends.
+            occupied = {*self.held, *self.owner, *self.running.values()}
+            assert len([q for q in occupied if q // SLOTS == model]) == SLOTS
             assert verdict.why is ipc.Failure.QUEUE_FULL
 
     @precondition(lambda self: self.held)
