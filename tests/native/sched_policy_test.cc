@@ -129,7 +129,7 @@ void test_batching_and_placement() {
   CHECK_THROWS(make_batching("all"), std::invalid_argument);
   const auto placement = make_placement("local");
   const Executor local{.total_cores = 2};
-  CHECK(placement->decide({&local, 1}, {}, 0) == 0);
+  CHECK(placement->decide({.executors = {&local, 1}}, {}, 0) == 0);
   CHECK(placement->decide({}, {}, 0) == kNone);
   CHECK_THROWS(make_placement("remote"), std::invalid_argument);
 }

@@ -118,7 +118,7 @@ void Board::enqueue(int32_t query) {
   const sched::Executor local{.total_cores = header_.geometry.n_cores,
                               .free_cores = header_.free_cores,
                               .queue_length = header_.queue_length};
-  task.task.executor = placement_->decide({&local, 1}, task.task, record.submit_ns);
+  task.task.executor = placement_->decide({.executors = {&local, 1}}, task.task, record.submit_ns);
   record.task = query;
   step();
   put(task.state, TaskState::kQueued);  // accepted from here on

@@ -8,21 +8,41 @@ namespace {
 
 class LocalPlacement final : public PlacementPolicy {
  public:
-  std::string_view name() const override { return "local"; }
-  int32_t decide(std::span<const Executor> executors, const Task& /*task*/,
+  static constexpr std::string_view kName = "local";
+  std::string_view name() const override { return kName; }
+  int32_t decide(const PlacementView& view, const Task& /*task*/,
                  int64_t /*now_ns*/) const override {
-    for (int32_t i = 0; i < static_cast<int32_t>(executors.size()); ++i) {
-      if (executors[i].kind == ExecutorKind::kLocalCores) return i;
+    for (int32_t i = 0; i < static_cast<int32_t>(view.executors.size()); ++i) {
+      if (view.executors[i].kind == ExecutorKind::kLocalCores) return i;
     }
     return kNone;
   }
 };
 
+class FirstFitPlacement final : public PlacementPolicy {
+ public:
+  static constexpr std::string_view kName = "first-fit";
+  std::string_view name() const override { return kName; }
+  int32_t decide(const PlacementView& view, const Task& /*task*/,
+                 int64_t /*now_ns*/) const override {
+    return view.free == nullptr || view.free->empty() ? kNone : view.free->first();
+  }
+};
+
 }  // namespace
 
+std::vector<std::string_view> placement_names() {
+  return {LocalPlacement::kName, FirstFitPlacement::kName};
+}
+
 std::unique_ptr<PlacementPolicy> make_placement(std::string_view name) {
-  if (name == "local") return std::make_unique<LocalPlacement>();
-  throw std::invalid_argument("no placement policy `" + std::string(name) + "`; known: local");
+  if (name == LocalPlacement::kName) return std::make_unique<LocalPlacement>();
+  if (name == FirstFitPlacement::kName) return std::make_unique<FirstFitPlacement>();
+  std::string known;
+  for (std::string_view each : placement_names()) {
+    known.append(known.empty() ? "" : ", ").append(each);
+  }
+  throw std::invalid_argument("no placement policy `" + std::string(name) + "`; known: " + known);
 }
 
 }  // namespace veltair::sched

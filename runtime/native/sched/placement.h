@@ -5,12 +5,14 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
+#include "native/sched/id_set.h"
 #include "native/sched/view.h"
 
 namespace veltair::sched {
 
-enum class ExecutorKind : uint8_t { kLocalCores };
+enum class ExecutorKind : uint8_t { kLocalCores, kDevice };
 
 // Somewhere that tasks can run.
 struct Executor {
@@ -18,6 +20,12 @@ struct Executor {
   int32_t total_cores = 0;
   int32_t free_cores = 0;
   int32_t queue_length = 0;
+};
+
+// What a placement is decided on; the caller owns it and keeps it still during the call.
+struct PlacementView {
+  std::span<const Executor> executors;
+  const IdSet* free = nullptr;  // those that could begin a task now; null: the caller has no list
 };
 
 // Pure, as `Policy` is. Thread-safety: immutable.
@@ -30,12 +38,17 @@ class PlacementPolicy {
 
   virtual std::string_view name() const = 0;
   // Returns an index into `executors`, or kNone where none can take the task.
-  virtual int32_t decide(std::span<const Executor> executors, const Task& task,
-                         int64_t now_ns) const = 0;
+  virtual int32_t decide(const PlacementView& view, const Task& task, int64_t now_ns) const = 0;
 };
 
 // Makes the policy that the configuration calls `name`; throws std::invalid_argument otherwise.
-// `local`: the node's own cores.
+//
+// `local`: the node's own cores, busy or not.
+// `first-fit`: the free executor with the smallest id, so that under little load those with large
+// ids stay idle and can be given back (Symphony §3.2). Reads `free` alone: O(log executors).
 std::unique_ptr<PlacementPolicy> make_placement(std::string_view name);
+
+// The names that `make_placement` knows.
+std::vector<std::string_view> placement_names();
 
 }  // namespace veltair::sched
