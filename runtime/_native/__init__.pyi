@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
+from . import devices as devices
 from . import ipc as ipc
 from . import sched as sched
 

@@ -31,11 +31,13 @@
 #include "native/ipc/segment.h"
 #include "native/ipc/status.h"
 #include "native/ipc/worker.h"
+#include "native/sched/batcher.h"
 #include "native/sched/batching.h"
 #include "native/sched/placement.h"
 #include "native/sched/policy.h"
 #include "native/sched/profile.h"
 #include "native/sched/view.h"
+#include "native/sim/device_simulator.h"
 
 namespace nb = nanobind;
 
@@ -384,8 +386,169 @@ void bind_sched_records(nb::module_& m) {
       .def_prop_ro("reason", [](const Decision& d) { return reason_text(d.reason); });
 }
 
+// ---- batching and placement
+
+void bind_batching_policies(nb::module_& m) {
+  using veltair::sched::BatchCost, veltair::sched::BatchDecision, veltair::sched::BatchingPolicy;
+  using veltair::sched::BatchView, veltair::sched::Candidate, veltair::sched::Executor;
+  using veltair::sched::ExecutorKind, veltair::sched::IdSet, veltair::sched::PlacementPolicy;
+  m.attr("NEVER") = veltair::sched::kNever;
+  nb::class_<BatchCost>(m, "BatchCost")
+      .def(nb::new_([](int64_t alpha_ns, int64_t beta_ns, int32_t max_batch, int64_t timeout_ns,
+                       int32_t least_batch) {
+             const BatchCost cost{alpha_ns, beta_ns, max_batch, timeout_ns, least_batch};
+             cost.check();
+             return cost;
+           }),
+           nb::kw_only(), "alpha_ns"_a, "beta_ns"_a, "max_batch"_a = BatchCost{}.max_batch,
+           "timeout_ns"_a = 0, "least_batch"_a = 0)
+      .def_ro("alpha_ns", &BatchCost::alpha_ns)
+      .def_ro("beta_ns", &BatchCost::beta_ns)
+      .def_ro("max_batch", &BatchCost::max_batch)
+      .def_ro("timeout_ns", &BatchCost::timeout_ns)
+      .def_ro("least_batch", &BatchCost::least_batch)
+      .def("time", &BatchCost::time, "queries"_a);
+  nb::class_<Candidate>(m, "Candidate")
+      .def_ro("queries", &Candidate::queries)
+      .def_ro("exec_ns", &Candidate::exec_ns)
+      .def_ro("latest_ns", &Candidate::latest_ns)
+      .def_prop_ro("moment", [](const Candidate& c) { return moment_text(c.moment); });
+  nb::class_<BatchingPolicy>(m, "BatchingPolicy")
+      .def_prop_ro("name", &BatchingPolicy::name)
+      .def(
+          "candidate",
+          [](const BatchingPolicy& policy, const BatchCost& cost, int32_t waiting,
+             int64_t oldest_arrival_ns, int64_t earliest_deadline_ns, int64_t now_ns) {
+            if (waiting < 1) throw nb::value_error("waiting: must be at least 1");
+            return policy.candidate({&cost, waiting, oldest_arrival_ns, earliest_deadline_ns},
+                                    now_ns);
+          },
+          "cost"_a, nb::kw_only(), "waiting"_a, "oldest_arrival_ns"_a, "earliest_deadline_ns"_a,
+          "now_ns"_a);
+  nb::enum_<ExecutorKind>(m, "ExecutorKind")
+      .value("LOCAL_CORES", ExecutorKind::kLocalCores)
+      .value("DEVICE", ExecutorKind::kDevice);
+  nb::class_<PlacementPolicy>(m, "PlacementPolicy")
+      .def_prop_ro("name", &PlacementPolicy::name)
+      .def(
+          "decide",
+          [](const PlacementPolicy& policy, const std::vector<ExecutorKind>& executors,
+             const std::vector<int32_t>& free) {
+            std::vector<Executor> all;
+            for (const ExecutorKind kind : executors) all.push_back({.kind = kind});
+            IdSet set(static_cast<int32_t>(all.size()));
+            for (const int32_t id : free) {
+              if (id < 0 || id >= static_cast<int32_t>(all.size())) {
+                throw nb::index_error("free: no such executor");
+              }
+              set.insert(id);
+            }
+            return policy.decide({all, &set}, {}, 0);
+          },
+          "executors"_a, "free"_a);
+  m.def(
+      "staggered_batch",
+      [](const BatchCost& cost, int64_t slo_ns, int32_t executors) {
+        if (slo_ns < 0 || executors < 1) throw nb::value_error("slo_ns from 0, executors from 1");
+        return staggered_batch(cost, slo_ns, executors);
+      },
+      "cost"_a, nb::kw_only(), "slo_ns"_a, "executors"_a);
+  m.def("make_batching", &veltair::sched::make_batching, "name"_a);
+  m.def("batching_names", &veltair::sched::batching_names);
+  m.def("make_placement", &veltair::sched::make_placement, "name"_a);
+  m.def("placement_names", &veltair::sched::placement_names);
+}
+
+std::unique_ptr<veltair::sched::Batcher> make_batcher(
+    std::string_view batching, std::string_view placement,
+    const std::vector<veltair::sched::BatchCost>& models,
+    const std::vector<veltair::sched::ExecutorKind>& executors, int32_t queue_limit) {
+  std::vector<veltair::sched::Executor> all;
+  for (const auto kind : executors) all.push_back({.kind = kind});
+  return std::make_unique<veltair::sched::Batcher>(veltair::sched::make_batching(batching),
+                                                   veltair::sched::make_placement(placement),
+                                                   models, all, queue_limit);
+}
+
+void bind_decisions(nb::module_& m) {
+  using veltair::sched::Decisions, veltair::sched::Dispatch, veltair::sched::Drop;
+  nb::class_<Dispatch>(m, "Dispatch")
+      .def_ro("model", &Dispatch::model)
+      .def_ro("executor", &Dispatch::executor)
+      .def_ro("size", &Dispatch::size)
+      .def_ro("expected_ns", &Dispatch::expected_ns)
+      .def_ro("deadline_ns", &Dispatch::deadline_ns)
+      .def_prop_ro("moment", [](const Dispatch& d) { return moment_text(d.moment); })
+      .def_prop_ro("match", [](const Dispatch& d) { return match_text(d.match); });
+  nb::class_<Drop>(m, "Drop")
+      .def_ro("query", &Drop::query)
+      .def_ro("model", &Drop::model)
+      .def_prop_ro("reason", [](const Drop& d) { return drop_text(d.reason); });
+  nb::class_<Decisions>(m, "Decisions")
+      .def_ro("dispatches", &Decisions::dispatches)
+      .def_ro("drops", &Decisions::drops)
+      .def(
+          "queries",
+          [](const Decisions& decisions, const Dispatch& dispatch) {
+            const auto first = decisions.queries.begin() + dispatch.first;
+            return std::vector<int64_t>(first, first + dispatch.size);
+          },
+          "dispatch"_a);
+}
+
+void bind_batching(nb::module_& m) {
+  using veltair::sched::Batcher;
+  bind_batching_policies(m);
+  bind_decisions(m);
+  const auto check = [](int32_t value, int32_t count, const char* message) {
+    if (value < 0 || value >= count) throw nb::index_error(message);
+  };
+  // An event's result is copied: the batcher's own is valid until the next event only.
+  nb::class_<Batcher>(m, "Batcher")
+      .def(nb::new_(&make_batcher), nb::kw_only(), "batching"_a, "placement"_a, "models"_a,
+           "executors"_a, "queue_limit"_a = 4096)
+      .def(
+          "on_arrival",
+          [check](Batcher& batcher, int32_t model, int64_t query, int64_t arrival_ns,
+                  int64_t deadline_ns, int64_t now_ns) {
+            check(model, batcher.models(), "model: the batcher has no such model");
+            return batcher.on_arrival(model, query, arrival_ns, deadline_ns, now_ns);
+          },
+          nb::kw_only(), "model"_a, "query"_a, "arrival_ns"_a, "deadline_ns"_a, "now_ns"_a)
+      .def(
+          "on_executor_free",
+          [check](Batcher& batcher, int32_t executor, int64_t now_ns) {
+            check(executor, batcher.executors(), "executor: the batcher has no such executor");
+            return batcher.on_executor_free(executor, now_ns);
+          },
+          nb::kw_only(), "executor"_a, "now_ns"_a)
+      .def("on_timer", &Batcher::on_timer, nb::rv_policy::copy, nb::kw_only(), "now_ns"_a)
+      .def_prop_ro("next_timer_ns", &Batcher::next_timer_ns)
+      .def(
+          "waiting",
+          [check](const Batcher& batcher, int32_t model) {
+            check(model, batcher.models(), "model: the batcher has no such model");
+            return batcher.waiting(model);
+          },
+          "model"_a)
+      .def(
+          "candidate",
+          [check](const Batcher& batcher, int32_t model) {
+            check(model, batcher.models(), "model: the batcher has no such model");
+            return batcher.candidate(model);
+          },
+          "model"_a)
+      .def(
+          "is_free",
+          [check](const Batcher& batcher, int32_t executor) {
+            check(executor, batcher.executors(), "executor: the batcher has no such executor");
+            return batcher.is_free(executor);
+          },
+          "executor"_a);
+}
+
 void bind_sched(nb::module_& parent) {
-  using veltair::sched::BatchingPolicy, veltair::sched::PlacementPolicy, veltair::sched::Policy;
+  using veltair::sched::Policy;
   nb::module_ m = parent.def_submodule("sched", "The policies: pure functions of a state.");
   bind_sched_records(m);
   nb::class_<PolicyState>(m, "State")
@@ -403,8 +566,6 @@ void bind_sched(nb::module_& parent) {
             return policy.decide(state.view(), {kind, worker}, now_ns);
           },
           "state"_a, "event"_a, "worker"_a, "now_ns"_a);
-  nb::class_<BatchingPolicy>(m, "BatchingPolicy").def_prop_ro("name", &BatchingPolicy::name);
-  nb::class_<PlacementPolicy>(m, "PlacementPolicy").def_prop_ro("name", &PlacementPolicy::name);
   m.def("needed_cores", &veltair::sched::needed_cores, "profile"_a, "total_cores"_a);
   m.def(
       "make_policy",
@@ -413,9 +574,81 @@ void bind_sched(nb::module_& parent) {
         return veltair::sched::make_policy(name, total_cores, models);
       },
       "name"_a, "total_cores"_a, "models"_a);
-  m.def("make_batching", &veltair::sched::make_batching, "name"_a);
-  m.def("make_placement", &veltair::sched::make_placement, "name"_a);
   m.def("policy_names", &veltair::sched::policy_names);
+  bind_batching(m);
+}
+
+// ---- simulated devices
+
+template <typename T>
+using Input = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Column = nb::ndarray<nb::numpy, const T, nb::ndim<1>>;
+
+// One field of a vector of records, as a view that keeps the run alive.
+template <typename T, typename Record>
+Column<T> column(nb::handle run, const std::vector<Record>& records, const T Record::* field) {
+  static_assert(sizeof(Record) % sizeof(T) == 0);
+  const T* first = records.empty() ? nullptr : &(records.front().*field);
+  return {first, {records.size()}, run, {static_cast<int64_t>(sizeof(Record) / sizeof(T))}};
+}
+
+template <typename T>
+Column<T> column(nb::handle run, const std::vector<T>& values) {
+  return {values.data(), {values.size()}, run};
+}
+
+void bind_devices(nb::module_& parent) {
+  using veltair::sim::BatchRecord, veltair::sim::DeviceRun, veltair::sim::Outcome;
+  nb::module_ m = parent.def_submodule("devices", "Batching under a simulated clock.");
+  m.attr("ANSWERED") = static_cast<int>(Outcome::kAnswered);
+  m.attr("DROPPED_DEADLINE") = static_cast<int>(Outcome::kDeadline);
+  m.attr("DROPPED_QUEUE_FULL") = static_cast<int>(Outcome::kQueueFull);
+  m.attr("DROPPED_GIVEN_UP") = static_cast<int>(Outcome::kGivenUp);
+  const auto run_of = [](nb::handle self) -> const DeviceRun& {
+    return nb::cast<const DeviceRun&>(self);
+  };
+  nb::class_<DeviceRun>(m, "DeviceRun")
+      .def_ro("events", &DeviceRun::events)
+      .def_prop_ro("outcome",
+                   [run_of](nb::handle self) {
+                     const auto& outcome = run_of(self).outcome;
+                     return Column<uint8_t>{
+                         reinterpret_cast<const uint8_t*>(outcome.data()), {outcome.size()}, self};
+                   })
+      .def_prop_ro("end_ns", [run_of](nb::handle s) { return column(s, run_of(s).end_ns); })
+      .def_prop_ro("batch", [run_of](nb::handle s) { return column(s, run_of(s).batch); })
+      .def_prop_ro(
+          "start_ns",
+          [run_of](nb::handle s) { return column(s, run_of(s).batches, &BatchRecord::start_ns); })
+      .def_prop_ro(
+          "batch_end_ns",
+          [run_of](nb::handle s) { return column(s, run_of(s).batches, &BatchRecord::end_ns); })
+      .def_prop_ro(
+          "model",
+          [run_of](nb::handle s) { return column(s, run_of(s).batches, &BatchRecord::model); })
+      .def_prop_ro(
+          "device",
+          [run_of](nb::handle s) { return column(s, run_of(s).batches, &BatchRecord::device); })
+      .def_prop_ro("size", [run_of](nb::handle s) {
+        return column(s, run_of(s).batches, &BatchRecord::size);
+      });
+  m.def(
+      "run_devices",
+      [](std::string_view batching, std::string_view placement,
+         const std::vector<veltair::sched::BatchCost>& costs, const std::vector<int64_t>& slo_ns,
+         int32_t devices, int32_t queue_limit, const Input<int64_t>& arrival_ns,
+         const Input<int32_t>& model) {
+        const auto batcher = make_batcher(
+            batching, placement, costs,
+            {static_cast<size_t>(devices), veltair::sched::ExecutorKind::kDevice}, queue_limit);
+        const nb::gil_scoped_release released;
+        return veltair::sim::run_devices(
+            *batcher, costs, slo_ns,
+            {{arrival_ns.data(), arrival_ns.size()}, {model.data(), model.size()}});
+      },
+      nb::kw_only(), "batching"_a, "placement"_a, "costs"_a, "slo_ns"_a, "devices"_a,
+      "queue_limit"_a, "arrival_ns"_a, "model"_a);
 }
 
 // ---- ipc
@@ -696,5 +929,6 @@ NB_MODULE(_native, m) {
   m.doc() = "Veltair's native engine, policies and shared segment.";
   bind_engine(m);
   bind_sched(m);
+  bind_devices(m);
   bind_ipc(m);
 }

@@ -1,0 +1,116 @@
+"""The highest rate at which emulated devices keep every model's target, by bisection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from veltair.runtime.device_arrivals import ArrivalPlan, generate_arrivals
+from veltair.runtime.device_simulation import (
+    DeviceModel,
+    DevicePolicy,
+    DeviceResult,
+    simulate_devices,
+)
+from veltair.runtime.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceCapacity:
+    """What a search found.
+
+    Attributes:
+        capacity_qps: median over the seeds of the highest offered rate that was kept.
+        by_seed_qps: that rate for each seed.
+        kept: the run at that rate for each seed.
+    """
+
+    capacity_qps: float
+    by_seed_qps: Sequence[float]
+    kept: Sequence[DeviceResult]
+
+
+def device_capacity(
+    models: Sequence[DeviceModel],
+    plan: ArrivalPlan,
+    *,
+    devices: int,
+    policy: DevicePolicy | None = None,
+    percentile: float = 99.0,
+    seeds: int = 3,
+    tolerance: float = 0.01,
+    warmup_queries: int = 0,
+) -> DeviceCapacity:
+    """Finds the goodput: the highest rate with `percentile` of each model's queries in time.
+
+    That is the rate at which this percentile of each model's latency, a dropped query's being
+    infinite, is within its target.
+
+    Args:
+        models: that are served; each needs a target.
+        plan: what arrives; its `rate_qps` is ignored, and `seed`, `seed + 1`, ... are used.
+        devices: how many there are.
+        policy: as `simulate_devices` takes it.
+        percentile: above 0, at most 100.
+        seeds: how many searches, each with arrivals of its own.
+        tolerance: a search ends when the rate is known this well, as a share of it.
+        warmup_queries: how many first queries don't count.
+
+    Raises:
+        ConfigError: a value is out of range, or a model has no target.
+
+    Reference: Symphony §2.1 (goodput), §3.4 (binary search over a fixed rate).
+    """
+    _check(models, percentile, seeds, tolerance)
+
+    def attempt(rate_qps: float, seed: int) -> DeviceResult:
+        arrivals = generate_arrivals(
+            replace(plan, rate_qps=rate_qps, seed=seed), [model.weight for model in models]
+        )
+        return simulate_devices(
+            models, arrivals, devices=devices, policy=policy, warmup_queries=warmup_queries
+        )
+
+    limit_qps = _limit_qps(models, devices) * 100 / percentile
+    rates, kept = [], []
+    for seed in range(plan.seed, plan.seed + seeds):
+        low_qps, high_qps = 0.0, limit_qps
+        best = None
+        # Below a thousandth of the limit there is nothing to find.
+        while high_qps - low_qps > tolerance * high_qps and high_qps > limit_qps / 1000:
+            rate_qps = (low_qps + high_qps) / 2
+            result = attempt(rate_qps, seed)
+            if float(result.satisfied_shares().min()) * 100 >= percentile:
+                low_qps, best = rate_qps, result
+            else:
+                high_qps = rate_qps
+        rates.append(low_qps)
+        kept += [best] if best is not None else []
+    return DeviceCapacity(capacity_qps=float(np.median(rates)), by_seed_qps=rates, kept=kept)
+
+
+def _check(models: Sequence[DeviceModel], percentile: float, seeds: int, tolerance: float) -> None:
+    if not 0 < percentile <= 100:
+        raise ConfigError(f"percentile = {percentile}: must be above 0 and at most 100")
+    if seeds < 1:
+        raise ConfigError(f"seeds = {seeds}: must be at least 1")
+    if not 0 < tolerance < 1:
+        raise ConfigError(f"tolerance = {tolerance}: must be between 0 and 1")
+    for model in models:
+        if model.slo_ns == 0:
+            raise ConfigError(f"model {model.name}: slo_ns = 0: a capacity needs a target")
+
+
+def _limit_qps(models: Sequence[DeviceModel], devices: int) -> float:
+    """What no policy can exceed: every batch as large as its target allows, no device ever idle."""
+    weights = np.array([model.weight for model in models])
+    query_ns = []
+    for model in models:
+        cost = model.cost()
+        # Without a second executor's turn to wait for, a batch may take the whole target.
+        room = (model.slo_ns - model.beta_ns) // max(model.alpha_ns, 1)
+        size = max(1, min(room, cost.max_batch, 1 << 20))
+        query_ns.append(cost.time(size) / size)
+    return devices * 1e9 / float((weights / weights.sum() * np.array(query_ns)).sum())
