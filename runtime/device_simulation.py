@@ -65,14 +65,14 @@ class DeviceModel:
                 f"{fastest_ns} ns, so none could meet it; raise it"
             )
 
-    def cost(self, least_batch: int = 0) -> sched.BatchCost:
+    def cost(self, least_percent: int = 0) -> sched.BatchCost:
         """Returns what the policies know of it."""
         bounds = {} if self.max_batch is None else {"max_batch": self.max_batch}
         return sched.BatchCost(
             alpha_ns=self.alpha_ns,
             beta_ns=self.beta_ns,
             timeout_ns=self.timeout_ns,
-            least_batch=least_batch,
+            least_percent=least_percent,
             **bounds,
         )
 
@@ -84,16 +84,16 @@ class DevicePolicy:
     Attributes:
         batching: `none`, `timeout`, `eager` or `deferred`.
         placement: `first-fit`; `local` has no use for a device.
-        least_batch_share: the first queries are given up where their deadlines keep a batch below
-            this share of the size of staggered execution while more than that wait; 0: never.
-            None: 0.8 for `deferred`, 0 for the others. See eval/results/symphony.md for what it
-            does.
+        least_batch_percent: under overload the first queries are given up for batches of at least
+            this share of what staggered execution reaches, or of what arrives in time where that is
+            less; 0: never. None: 70 for `deferred`, 0 for the others. eval/results/symphony.md shows
+            what it does.
         queue_limit: how many queries of a model can wait; more are refused.
     """
 
     batching: str = "deferred"
     placement: str = "first-fit"
-    least_batch_share: float | None = None
+    least_batch_percent: int | None = None
     queue_limit: int = 65_536
 
     def __post_init__(self) -> None:
@@ -103,18 +103,18 @@ class DevicePolicy:
             raise ConfigError(f"batching = {self.batching!r}: must be one of {known}")
         if self.placement != "first-fit":
             raise ConfigError(f"placement = {self.placement!r}: devices need first-fit")
-        if self.least_batch_share is not None and not 0 <= self.least_batch_share <= 1:
-            raise ConfigError(f"least_batch_share = {self.least_batch_share}: must be from 0 to 1")
+        if self.least_batch_percent is not None and not 0 <= self.least_batch_percent <= 100:
+            raise ConfigError(
+                f"least_batch_percent = {self.least_batch_percent}: must be from 0 to 100"
+            )
         if not 1 <= self.queue_limit <= 1 << 20:
             raise ConfigError(f"queue_limit = {self.queue_limit}: must be from 1 to {1 << 20}")
 
-    def least_batch(self, model: DeviceModel, devices: int) -> int:
-        """Returns `BatchCost.least_batch` of a model: 0 where it has no target."""
-        share = self.least_batch_share
-        if share is None:
-            share = 0.8 if self.batching == "deferred" else 0.0
-        staggered = sched.staggered_batch(model.cost(), slo_ns=model.slo_ns, executors=devices)
-        return math.floor(share * staggered)
+    def least_percent(self) -> int:
+        """Returns `BatchCost.least_percent`."""
+        if self.least_batch_percent is None:
+            return 70 if self.batching == "deferred" else 0
+        return self.least_batch_percent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +238,7 @@ def simulate_devices(
         run = native.run_devices(
             batching=policy.batching,
             placement=policy.placement,
-            costs=[model.cost(policy.least_batch(model, devices)) for model in models],
+            costs=[model.cost(policy.least_percent()) for model in models],
             slo_ns=[model.slo_ns for model in models],
             devices=devices,
             queue_limit=policy.queue_limit,

@@ -395,18 +395,18 @@ void bind_batching_policies(nb::module_& m) {
   m.attr("NEVER") = veltair::sched::kNever;
   nb::class_<BatchCost>(m, "BatchCost")
       .def(nb::new_([](int64_t alpha_ns, int64_t beta_ns, int32_t max_batch, int64_t timeout_ns,
-                       int32_t least_batch) {
-             const BatchCost cost{alpha_ns, beta_ns, max_batch, timeout_ns, least_batch};
+                       int32_t least_percent) {
+             const BatchCost cost{alpha_ns, beta_ns, max_batch, timeout_ns, least_percent};
              cost.check();
              return cost;
            }),
            nb::kw_only(), "alpha_ns"_a, "beta_ns"_a, "max_batch"_a = BatchCost{}.max_batch,
-           "timeout_ns"_a = 0, "least_batch"_a = 0)
+           "timeout_ns"_a = 0, "least_percent"_a = 0)
       .def_ro("alpha_ns", &BatchCost::alpha_ns)
       .def_ro("beta_ns", &BatchCost::beta_ns)
       .def_ro("max_batch", &BatchCost::max_batch)
       .def_ro("timeout_ns", &BatchCost::timeout_ns)
-      .def_ro("least_batch", &BatchCost::least_batch)
+      .def_ro("least_percent", &BatchCost::least_percent)
       .def("time", &BatchCost::time, "queries"_a);
   nb::class_<Candidate>(m, "Candidate")
       .def_ro("queries", &Candidate::queries)

@@ -119,22 +119,33 @@ void test_a_batch_shrinks_while_it_waits() {
   CHECK(decisions.queries == std::vector<int64_t>{1} && batcher.waiting(0) == 3);
 }
 
-void test_least_batch_gives_up_the_first() {
-  BatchCost cost = kExample;
-  cost.least_batch = 3;
-  Batcher batcher = make("eager", {cost, kExample}, 1);
-  arrive(batcher, 1, 0, 0);
-  for (int64_t i = 1; i <= 5; ++i) arrive(batcher, 0, i, 100 * i);
-  // At 501 the first has time for two beside it, not for three; the second has.
-  const Decisions& fine = batcher.on_timer(500);
-  CHECK(fine.drops.empty() && batcher.candidate(0).queries == 3);
-  const Decisions& spoiled = batcher.on_timer(501);
-  CHECK(spoiled.drops.size() == 1 && spoiled.drops[0].query == 1);
-  CHECK(spoiled.drops[0].reason == DropReason::kGivenUp);
-  CHECK(batcher.candidate(0).queries == 3 && batcher.waiting(0) == 4);
-  // With no more than the least size waiting, none is given up.
-  CHECK(batcher.on_timer(601).drops.size() == 1);
-  CHECK(batcher.on_timer(701).drops.empty() && batcher.candidate(0).queries == 2);
+// Staggered, one executor reaches batches of 5 within 1200; 80 % of that is 4.
+Batcher make_overloaded() {
+  const BatchCost cost{.alpha_ns = 100, .beta_ns = 100, .least_percent = 80};
+  const BatchCost other{.alpha_ns = 0, .beta_ns = 5'000};
+  return make("eager", {cost, other}, 1);
+}
+
+void test_overload_gives_up_the_first() {
+  Batcher batcher = make_overloaded();
+  arrive(batcher, 1, 0, 0, 0);  // the executor has other work
+  for (int64_t i = 1; i <= 4; ++i) CHECK(arrive(batcher, 0, i, 200 * i - 190).drops.empty());
+  // At 711 the first has time for two beside it; but with it gone only three would be left.
+  CHECK(batcher.on_timer(711).drops.empty() && batcher.candidate(0).queries == 3);
+  // A fifth comes: without the first the other four are a batch, in time.
+  const Decisions& decisions = arrive(batcher, 0, 5, 810);
+  CHECK(decisions.drops.size() == 1 && decisions.drops[0].query == 1);
+  CHECK(decisions.drops[0].reason == DropReason::kGivenUp);
+  CHECK(batcher.candidate(0).queries == 4 && !batcher.candidate(0).is_cut);
+}
+
+void test_none_is_given_up_in_vain() {
+  Batcher batcher = make_overloaded();
+  arrive(batcher, 1, 0, 0, 0);  // the executor has other work
+  for (int64_t i = 1; i <= 6; ++i) arrive(batcher, 0, i, 10 * i);
+  // The third, behind which a batch of four waits, is as late as the first.
+  CHECK(batcher.on_timer(740).drops.empty());
+  CHECK(batcher.candidate(0).queries == 3 && batcher.candidate(0).is_cut);
 }
 
 void test_order_and_bounds() {
@@ -186,7 +197,7 @@ void test_local_placement() {
 
 void test_no_allocation() {
   std::vector<BatchCost> models(16, kExample);
-  for (BatchCost& cost : models) cost.least_batch = 2;
+  for (BatchCost& cost : models) cost.least_percent = 60;
   Batcher batcher = make("deferred", models, 4, 32);
   std::vector<std::pair<int64_t, int32_t>> ends;
   ends.reserve(16);
@@ -227,7 +238,8 @@ int main() {
   test_timer_takes_the_smallest_free_executor();
   test_free_executor_takes_the_nearest_latest();
   test_a_batch_shrinks_while_it_waits();
-  test_least_batch_gives_up_the_first();
+  test_overload_gives_up_the_first();
+  test_none_is_given_up_in_vain();
   test_order_and_bounds();
   test_equal_deadlines_keep_the_order_of_arrival();
   test_a_timeout_beyond_the_deadline_drops_in_time();

@@ -87,7 +87,7 @@ void test_costs() {
   CHECK_THROWS((BatchCost{.alpha_ns = 1, .beta_ns = kNever}.check()), std::invalid_argument);
   CHECK_THROWS((BatchCost{.alpha_ns = 1, .max_batch = 0}.check()), std::invalid_argument);
   CHECK_THROWS((BatchCost{.alpha_ns = 1, .timeout_ns = -1}.check()), std::invalid_argument);
-  CHECK_THROWS((BatchCost{.alpha_ns = 1, .least_batch = -1}.check()), std::invalid_argument);
+  CHECK_THROWS((BatchCost{.alpha_ns = 1, .least_percent = 101}.check()), std::invalid_argument);
 }
 
 void test_placement() {

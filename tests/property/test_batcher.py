@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from veltair.runtime._native import sched
 
 LOST = "it can't end by its deadline any more"
-FULL = "its model's queue is full"
+GIVEN_UP = "its deadline keeps the batch small, and those behind it can make a large one"
 FRONTRUN = "one query more would not end in time"
 QUEUE_LIMIT = 12
 
@@ -46,7 +46,7 @@ def costs() -> st.SearchStrategy[sched.BatchCost]:
         beta_ns=st.integers(1, 100),
         max_batch=st.integers(1, 9) | st.just(1 << 20),
         timeout_ns=st.integers(0, 200),
-        least_batch=st.integers(0, 6),
+        least_percent=st.integers(0, 100),
     )
 
 
@@ -80,6 +80,7 @@ class Driver:
         self.record = Record()
         self.busy: set[int] = set()
         self.endings: list[tuple[int, int, int]] = []
+        self.was_busy = False
 
     def run(self) -> Record:
         now_ns = 0
@@ -88,6 +89,7 @@ class Driver:
         while True:
             ending_ns = self.endings[0][0] if self.endings else sched.NEVER
             now_ns = min(next_arrival_ns, ending_ns, self.batcher.next_timer_ns)
+            self.was_busy = len(self.busy) == self.load.devices
             if now_ns == sched.NEVER:
                 break
             if now_ns == next_arrival_ns:
@@ -121,6 +123,8 @@ class Driver:
             assert drop.model == model
             if drop.reason == LOST:
                 assert now_ns + self.load.costs[model].time(1) > deadline_ns
+            if drop.reason == GIVEN_UP:
+                assert self.was_busy, "a query was given up though an executor was free"
             self.record.dropped.append(drop.query)
         decided = [
             (d.model, d.executor, decisions.queries(d), d.moment, d.match)

@@ -51,7 +51,7 @@ def test_overload_keeps_the_goodput() -> None:
 
 
 def test_without_giving_up_overload_collapses() -> None:
-    collapsed = run(2 * STAGGERED_QPS, DevicePolicy(least_batch_share=0)).summary()
+    collapsed = run(2 * STAGGERED_QPS, DevicePolicy(least_batch_percent=0)).summary()
     assert collapsed["satisfied_qps"] <= 0.4 * STAGGERED_QPS
     assert collapsed["batch_size_median"] == 1
 

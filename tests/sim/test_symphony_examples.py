@@ -33,7 +33,7 @@ def run(batching: str, requests: Sequence[int], busy_until: Sequence[float] = ()
             arrival_ns=np.array(times, dtype=np.int64), model=np.array(models, dtype=np.int32)
         ),
         devices=3,
-        policy=DevicePolicy(batching=batching, least_batch_share=0),
+        policy=DevicePolicy(batching=batching, least_batch_percent=0),
     )
 
 

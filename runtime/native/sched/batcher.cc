@@ -34,7 +34,7 @@ std::string_view drop_text(DropReason reason) {
     case DropReason::kQueueFull:
       return "its model's queue is full";
     case DropReason::kGivenUp:
-      return "it would keep the batch below the least size, and those behind it would not";
+      return "its deadline keeps the batch small, and those behind it can make a large one";
   }
   return "";
 }
@@ -75,6 +75,7 @@ const Decisions& Batcher::on_arrival(int32_t model, int64_t query, int64_t arriv
   if (models_[model].waiting == queue_limit_) {
     decisions_.drops.push_back({query, model, DropReason::kQueueFull});
   } else {
+    note_gap(models_[model], now_ns);
     enter(model, {query, arrival_ns, deadline_ns == 0 ? kNever : deadline_ns});
     update(model, now_ns);
   }
@@ -104,6 +105,7 @@ void Batcher::begin(int64_t now_ns) {
                                 ": before the last event's, " + std::to_string(now_ns_));
   }
   now_ns_ = now_ns;
+  is_scarce_ = free_.empty();
   decisions_.dispatches.clear();
   decisions_.queries.clear();
   decisions_.drops.clear();
@@ -127,10 +129,37 @@ void Batcher::pop(int32_t model, int32_t count) {
   models_[model].waiting -= count;
 }
 
-// Whether the first query goes, because without it a batch of at least the least size can be made.
-bool Batcher::gives_up(const ModelState& state) {
-  return state.candidate.is_cut && state.candidate.queries < state.cost.least_batch &&
-         state.waiting > state.cost.least_batch;
+// A moving mean over some thirty arrivals: short enough to follow the load, long enough to be a
+// mean.
+void Batcher::note_gap(ModelState& state, int64_t now_ns) {
+  if (state.last_arrival_ns != kNever) {
+    state.gap_ns += (now_ns - state.last_arrival_ns - state.gap_ns) / 32;
+  }
+  state.last_arrival_ns = now_ns;
+}
+
+// The least size that batches of a model are worth: a share of what staggered execution reaches, or
+// of what comes together in the first query's time where that is less.
+int32_t Batcher::least_batch(const ModelState& state, const Waiting& first) const {
+  const BatchCost& cost = state.cost;
+  if (cost.least_percent == 0 || first.deadline_ns == kNever) return 0;
+  const int64_t slo_ns = first.deadline_ns - first.arrival_ns;
+  const int64_t gathered =
+      (slo_ns - cost.time(1)) / std::max<int64_t>(cost.alpha_ns + state.gap_ns, 1);
+  const int64_t most = std::min<int64_t>(staggered_batch(cost, slo_ns, executors()), gathered);
+  return static_cast<int32_t>(most * cost.least_percent / 100);
+}
+
+// Whether the first query goes because its deadline keeps the batch below the least size, while one
+// of those behind it can begin a batch of at least that. Only where every executor is busy: a free
+// one runs the small batch at once.
+bool Batcher::gives_up(int32_t model, int64_t now_ns) {
+  const ModelState& state = models_[model];
+  const Candidate& found = state.candidate;
+  if (!found.is_cut || !is_scarce_ || found.exec_ns > now_ns) return false;
+  const int32_t least = least_batch(state, slot(model, 0));
+  if (found.queries >= least || state.waiting <= least) return false;
+  return now_ns + state.cost.time(least) <= slot(model, state.waiting - least).deadline_ns;
 }
 
 // Makes a model's candidate again, and drops the queries that it shows to be lost.
@@ -146,7 +175,7 @@ void Batcher::update(int32_t model, int64_t now_ns) {
          .earliest_deadline_ns = first.deadline_ns == kNever ? 0 : first.deadline_ns},
         now_ns);
     const bool lost = state.candidate.queries == 0;
-    if (!lost && !gives_up(state)) break;
+    if (!lost && !gives_up(model, now_ns)) break;
     decisions_.drops.push_back(
         {first.query, model, lost ? DropReason::kDeadline : DropReason::kGivenUp});
     pop(model, 1);

@@ -80,11 +80,11 @@ struct Decisions {
 //   time is dropped at that moment. The paper waits for the next event of the model or for the
 //   query's deadline, so its clients learn later, and an executor that comes free in between passes
 //   the model over.
-// - Gathering takes the longest prefix of the queue, and with `BatchCost::least_batch` gives up
-// first
-//   queries whose deadlines keep the batch smaller than that (the paper names both ways, and not
-//   which it ran). Without it an overload doesn't end: the first query has little time left, so the
-//   batch is small, so the next first query has less.
+// - Gathering takes the longest prefix of the queue that fits its first query's deadline, and with
+//   `BatchCost::least_percent` gives up first queries that keep the batch small while every
+//   executor is busy (the paper names both ways, and not which it ran). Without it an overload
+//   doesn't end: the first query has little time left, so the batch is small, so the next first
+//   query has less.
 // - Ties: equal `latest` go to the smaller model id.
 // - Each query may have a deadline of its own. A queue is ordered by deadline, then by arrival,
 //   which is the paper's order where a model has one target; entering costs O(1) then, otherwise
@@ -135,9 +135,13 @@ class Batcher {
     Candidate candidate;
     int32_t head = 0;  // of its ring in `slots_`
     int32_t waiting = 0;
+    int64_t gap_ns = 0;  // mean time between two arrivals, of the last ones
+    int64_t last_arrival_ns = kNever;
   };
 
-  static bool gives_up(const ModelState& state);
+  static void note_gap(ModelState& state, int64_t now_ns);
+  int32_t least_batch(const ModelState& state, const Waiting& first) const;
+  bool gives_up(int32_t model, int64_t now_ns);
   void begin(int64_t now_ns);
   Waiting& slot(int32_t model, int32_t place);
   void enter(int32_t model, const Waiting& query);
@@ -156,6 +160,7 @@ class Batcher {
   IndexedHeap timers_;          // models with a candidate, by when it has to be looked at again
   IndexedHeap ready_;           // models whose candidate may run now, by `latest`
   IdSet free_;                  // executors
+  bool is_scarce_ = false;      // no executor was free when the event came
   Decisions decisions_;
   int64_t now_ns_ = std::numeric_limits<int64_t>::min();
 };

@@ -112,14 +112,16 @@ void BatchCost::check() const {
   }
   if (time(1) == 0) refuse("alpha_ns", 0, "a batch must take some time: raise it or beta_ns");
   if (max_batch < 1) refuse("max_batch", max_batch, "must be at least 1");
-  if (least_batch < 0) refuse("least_batch", least_batch, "must not be negative");
+  if (least_percent < 0 || least_percent > 100) {
+    refuse("least_percent", least_percent, "must be from 0 to 100");
+  }
   if (timeout_ns < 0 || timeout_ns > kLongestNs) {
     refuse("timeout_ns", timeout_ns, "must be from 0 to half an hour");
   }
 }
 
 int32_t staggered_batch(const BatchCost& cost, int64_t slo_ns, int32_t executors) {
-  return cost.largest(slo_ns * executors / (executors + 1), cost.max_batch);
+  return cost.largest(slo_ns - slo_ns / (executors + 1), cost.max_batch);
 }
 
 std::string_view moment_text(Moment moment) {

@@ -17,9 +17,9 @@ struct BatchCost {
   int64_t beta_ns = 0;
   int32_t max_batch = std::numeric_limits<int32_t>::max();
   int64_t timeout_ns = 0;  // `timeout` alone reads it
-  // Queries are given up where their deadlines keep a batch smaller than this while more than this
-  // wait; 0: never.
-  int32_t least_batch = 0;
+  // Under overload the first queries are given up for batches of at least this share of what
+  // staggered execution reaches, or of what arrives in time where that is less; 0: never.
+  int32_t least_percent = 0;
 
   int64_t time(int64_t queries) const { return alpha_ns * queries + beta_ns; }
   // The largest batch that takes at most `budget_ns`, 0 where not even one query does; at most

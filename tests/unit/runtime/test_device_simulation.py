@@ -125,8 +125,7 @@ def test_bad_models_are_refused(changed: dict[str, Any], message: str) -> None:
     [
         ({"batching": "defered"}, "must be one of none, timeout, eager, deferred"),
         ({"placement": "local"}, "devices need first-fit"),
-        ({"least_batch_share": 1.5}, "must be from 0 to 1"),
-        ({"least_batch_share": math.nan}, "must be from 0 to 1"),
+        ({"least_batch_percent": 101}, "must be from 0 to 100"),
         ({"queue_limit": 0}, "queue_limit = 0"),
     ],
 )
