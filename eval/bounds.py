@@ -94,6 +94,7 @@ def measure() -> None:
         *("--json", RESULTS / "engines.json"),
     )
     run("veltair.eval.bench_decision", "--json", RESULTS / "decision.json")
+    run("veltair.eval.bench_batching", "--json", RESULTS / "batching.json")
     run("veltair.eval.bench_launch", "--json", RESULTS / "launch.json")
     run(
         *("veltair.eval.bench_server", FOLDER / SERVED, "--model", SERVED),
@@ -236,6 +237,18 @@ def _decision_rows(result: Result) -> Iterator[Row]:
         )
 
 
+def _batching_rows(result: Result) -> Iterator[Row]:
+    for policy, loads in result["policies"].items():
+        yield Row(
+            what=f"one request through `{policy}` and `first-fit`, {result['models']} models, "
+            f"{result['devices']} devices",
+            bound=1e6 / result["bound_requests_per_s"],
+            measured=max(1e6 / load["requests_per_s"]["p50"] for load in loads.values()),
+            unit="us",
+            source="batching.json",
+        )
+
+
 def _server_rows(result: Result) -> Iterator[Row]:
     private = max(result["workers_private_bytes"].values())
     for what, bound, measured, unit in (
@@ -280,6 +293,7 @@ _ROWS = {
     "engines.json": _engine_rows,
     "launch.json": _launch_rows,
     "decision.json": _decision_rows,
+    "batching.json": _batching_rows,
     "server.json": _server_rows,
     "http.json": _http_rows,
     "loadgen.json": _loadgen_rows,

@@ -85,9 +85,9 @@ class DevicePolicy:
         batching: `none`, `timeout`, `eager` or `deferred`.
         placement: `first-fit`; `local` has no use for a device.
         least_batch_percent: under overload the first queries are given up for batches of at least
-            this share of what staggered execution reaches, or of what arrives in time where that is
-            less; 0: never. None: 70 for `deferred`, 0 for the others. eval/results/symphony.md shows
-            what it does.
+            this share of what staggered execution reaches, or of what arrives in time where that
+            is less; 0: never. None: 70 for `deferred`, 0 for the others. What it does is in
+            eval/results/symphony.md.
         queue_limit: how many queries of a model can wait; more are refused.
     """
 

@@ -89,6 +89,18 @@ def test_decisions_count_their_slowest_event() -> None:
     assert (bound, measured, kept) == ("2 us", "2.1 us", "**no**")
 
 
+def test_batching_counts_its_slowest_load() -> None:
+    loads = {"a": {"requests_per_s": {"p50": 4e6}}, "b": {"requests_per_s": {"p50": 8e5}}}
+    result = {
+        "policies": {"deferred": loads},
+        "bound_requests_per_s": 1_000_000,
+        "models": 64,
+        "devices": 256,
+    }
+    ((_, bound, measured, kept, _),) = rows(batching=result)
+    assert (bound, measured, kept) == ("1 us", "1.25 us", "**no**")
+
+
 def test_http_counts_what_is_not_the_kernels() -> None:
     ((_, bound, measured, kept, _),) = rows(http=HTTP)
     assert (bound, measured, kept) == ("0.5 ms", "0.35 ms", "yes")
