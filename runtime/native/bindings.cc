@@ -334,58 +334,6 @@ veltair::sched::ModelProfile make_profile(int64_t qos_ns, std::vector<int32_t> c
   return profile;
 }
 
-void bind_sched_records(nb::module_& m) {
-  using veltair::sched::CoreNeed, veltair::sched::Decision, veltair::sched::EventKind;
-  using veltair::sched::ModelProfile, veltair::sched::NeededCores, veltair::sched::Reason;
-  using veltair::sched::Running, veltair::sched::Task;
-  m.attr("NONE") = veltair::sched::kNone;
-  nb::enum_<EventKind>(m, "EventKind")
-      .value("WORKER_IDLE", EventKind::kWorkerIdle)
-      .value("BLOCK_END", EventKind::kBlockEnd);
-  nb::enum_<CoreNeed>(m, "CoreNeed")
-      .value("MEETS_TARGET", CoreNeed::kMeetsTarget)
-      .value("OUT_OF_REACH", CoreNeed::kOutOfReach)
-      .value("NO_TARGET", CoreNeed::kNoTarget);
-  nb::class_<ModelProfile>(m, "ModelProfile")
-      .def(nb::new_(&make_profile), nb::kw_only(), "qos_ns"_a, "cores"_a, "levels"_a, "model_ns"_a,
-           "variants"_a, "layer_ns"_a);
-  nb::class_<NeededCores>(m, "NeededCores")
-      .def_ro("cores", &NeededCores::cores)
-      .def_ro("expected_ns", &NeededCores::expected_ns)
-      .def_ro("need", &NeededCores::need);
-  nb::class_<Task>(m, "Task").def(
-      nb::new_([](int32_t model, int32_t queries, int32_t next_layer, int64_t arrival_ns,
-                  int64_t deadline_ns, int64_t order) {
-        return Task{.model = model,
-                    .queries = queries,
-                    .next_layer = next_layer,
-                    .arrival_ns = arrival_ns,
-                    .deadline_ns = deadline_ns,
-                    .order = order};
-      }),
-      nb::kw_only(), "model"_a, "queries"_a = 1, "next_layer"_a = 0, "arrival_ns"_a = 0,
-      "deadline_ns"_a = 0, "order"_a = 0);
-  nb::class_<Running>(m, "Running")
-      .def(nb::new_([](int32_t task, int32_t layer_begin, int32_t layer_end, int32_t cores_wanted,
-                       int32_t cores_held, int64_t started_ns) {
-             return Running{.task = task,
-                            .layer_begin = layer_begin,
-                            .layer_end = layer_end,
-                            .cores_wanted = cores_wanted,
-                            .cores_held = cores_held,
-                            .started_ns = started_ns};
-           }),
-           nb::kw_only(), "task"_a = veltair::sched::kNone, "layer_begin"_a = 0, "layer_end"_a = 0,
-           "cores_wanted"_a = 0, "cores_held"_a = 0, "started_ns"_a = 0);
-  nb::class_<Decision>(m, "Decision")
-      .def_ro("task", &Decision::task)
-      .def_ro("layer_begin", &Decision::layer_begin)
-      .def_ro("layer_end", &Decision::layer_end)
-      .def_ro("level", &Decision::level)
-      .def_ro("cores", &Decision::cores)
-      .def_prop_ro("reason", [](const Decision& d) { return reason_text(d.reason); });
-}
-
 // ---- batching and placement
 
 void bind_batching_policies(nb::module_& m) {
@@ -453,9 +401,7 @@ void bind_batching_policies(nb::module_& m) {
         return staggered_batch(cost, slo_ns, executors);
       },
       "cost"_a, nb::kw_only(), "slo_ns"_a, "executors"_a);
-  m.def("make_batching", &veltair::sched::make_batching, "name"_a);
   m.def("batching_names", &veltair::sched::batching_names);
-  m.def("make_placement", &veltair::sched::make_placement, "name"_a);
   m.def("placement_names", &veltair::sched::placement_names);
 }
 
@@ -547,8 +493,62 @@ void bind_batching(nb::module_& m) {
           "executor"_a);
 }
 
+// ---- scheduling
+
+void bind_sched_records(nb::module_& m) {
+  using veltair::sched::CoreNeed, veltair::sched::Decision, veltair::sched::EventKind;
+  using veltair::sched::ModelProfile, veltair::sched::NeededCores, veltair::sched::Reason;
+  using veltair::sched::Running, veltair::sched::Task;
+  m.attr("NONE") = veltair::sched::kNone;
+  nb::enum_<EventKind>(m, "EventKind")
+      .value("WORKER_IDLE", EventKind::kWorkerIdle)
+      .value("BLOCK_END", EventKind::kBlockEnd);
+  nb::enum_<CoreNeed>(m, "CoreNeed")
+      .value("MEETS_TARGET", CoreNeed::kMeetsTarget)
+      .value("OUT_OF_REACH", CoreNeed::kOutOfReach)
+      .value("NO_TARGET", CoreNeed::kNoTarget);
+  nb::class_<ModelProfile>(m, "ModelProfile")
+      .def(nb::new_(&make_profile), nb::kw_only(), "qos_ns"_a, "cores"_a, "levels"_a, "model_ns"_a,
+           "variants"_a, "layer_ns"_a);
+  nb::class_<NeededCores>(m, "NeededCores")
+      .def_ro("cores", &NeededCores::cores)
+      .def_ro("expected_ns", &NeededCores::expected_ns)
+      .def_ro("need", &NeededCores::need);
+  nb::class_<Task>(m, "Task").def(
+      nb::new_([](int32_t model, int32_t queries, int32_t next_layer, int64_t arrival_ns,
+                  int64_t deadline_ns, int64_t order) {
+        return Task{.model = model,
+                    .queries = queries,
+                    .next_layer = next_layer,
+                    .arrival_ns = arrival_ns,
+                    .deadline_ns = deadline_ns,
+                    .order = order};
+      }),
+      nb::kw_only(), "model"_a, "queries"_a = 1, "next_layer"_a = 0, "arrival_ns"_a = 0,
+      "deadline_ns"_a = 0, "order"_a = 0);
+  nb::class_<Running>(m, "Running")
+      .def(nb::new_([](int32_t task, int32_t layer_begin, int32_t layer_end, int32_t cores_wanted,
+                       int32_t cores_held, int64_t started_ns) {
+             return Running{.task = task,
+                            .layer_begin = layer_begin,
+                            .layer_end = layer_end,
+                            .cores_wanted = cores_wanted,
+                            .cores_held = cores_held,
+                            .started_ns = started_ns};
+           }),
+           nb::kw_only(), "task"_a = veltair::sched::kNone, "layer_begin"_a = 0, "layer_end"_a = 0,
+           "cores_wanted"_a = 0, "cores_held"_a = 0, "started_ns"_a = 0);
+  nb::class_<Decision>(m, "Decision")
+      .def_ro("task", &Decision::task)
+      .def_ro("layer_begin", &Decision::layer_begin)
+      .def_ro("layer_end", &Decision::layer_end)
+      .def_ro("level", &Decision::level)
+      .def_ro("cores", &Decision::cores)
+      .def_prop_ro("reason", [](const Decision& d) { return reason_text(d.reason); });
+}
+
 void bind_sched(nb::module_& parent) {
-  using veltair::sched::Policy;
+  using veltair::sched::BatchingPolicy, veltair::sched::PlacementPolicy, veltair::sched::Policy;
   nb::module_ m = parent.def_submodule("sched", "The policies: pure functions of a state.");
   bind_sched_records(m);
   nb::class_<PolicyState>(m, "State")
@@ -566,6 +566,7 @@ void bind_sched(nb::module_& parent) {
             return policy.decide(state.view(), {kind, worker}, now_ns);
           },
           "state"_a, "event"_a, "worker"_a, "now_ns"_a);
+  bind_batching(m);
   m.def("needed_cores", &veltair::sched::needed_cores, "profile"_a, "total_cores"_a);
   m.def(
       "make_policy",
@@ -574,81 +575,9 @@ void bind_sched(nb::module_& parent) {
         return veltair::sched::make_policy(name, total_cores, models);
       },
       "name"_a, "total_cores"_a, "models"_a);
+  m.def("make_batching", &veltair::sched::make_batching, "name"_a);
+  m.def("make_placement", &veltair::sched::make_placement, "name"_a);
   m.def("policy_names", &veltair::sched::policy_names);
-  bind_batching(m);
-}
-
-// ---- simulated devices
-
-template <typename T>
-using Input = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using Column = nb::ndarray<nb::numpy, const T, nb::ndim<1>>;
-
-// One field of a vector of records, as a view that keeps the run alive.
-template <typename T, typename Record>
-Column<T> column(nb::handle run, const std::vector<Record>& records, const T Record::* field) {
-  static_assert(sizeof(Record) % sizeof(T) == 0);
-  const T* first = records.empty() ? nullptr : &(records.front().*field);
-  return {first, {records.size()}, run, {static_cast<int64_t>(sizeof(Record) / sizeof(T))}};
-}
-
-template <typename T>
-Column<T> column(nb::handle run, const std::vector<T>& values) {
-  return {values.data(), {values.size()}, run};
-}
-
-void bind_devices(nb::module_& parent) {
-  using veltair::sim::BatchRecord, veltair::sim::DeviceRun, veltair::sim::Outcome;
-  nb::module_ m = parent.def_submodule("devices", "Batching under a simulated clock.");
-  m.attr("ANSWERED") = static_cast<int>(Outcome::kAnswered);
-  m.attr("DROPPED_DEADLINE") = static_cast<int>(Outcome::kDeadline);
-  m.attr("DROPPED_QUEUE_FULL") = static_cast<int>(Outcome::kQueueFull);
-  m.attr("DROPPED_GIVEN_UP") = static_cast<int>(Outcome::kGivenUp);
-  const auto run_of = [](nb::handle self) -> const DeviceRun& {
-    return nb::cast<const DeviceRun&>(self);
-  };
-  nb::class_<DeviceRun>(m, "DeviceRun")
-      .def_ro("events", &DeviceRun::events)
-      .def_prop_ro("outcome",
-                   [run_of](nb::handle self) {
-                     const auto& outcome = run_of(self).outcome;
-                     return Column<uint8_t>{
-                         reinterpret_cast<const uint8_t*>(outcome.data()), {outcome.size()}, self};
-                   })
-      .def_prop_ro("end_ns", [run_of](nb::handle s) { return column(s, run_of(s).end_ns); })
-      .def_prop_ro("batch", [run_of](nb::handle s) { return column(s, run_of(s).batch); })
-      .def_prop_ro(
-          "start_ns",
-          [run_of](nb::handle s) { return column(s, run_of(s).batches, &BatchRecord::start_ns); })
-      .def_prop_ro(
-          "batch_end_ns",
-          [run_of](nb::handle s) { return column(s, run_of(s).batches, &BatchRecord::end_ns); })
-      .def_prop_ro(
-          "model",
-          [run_of](nb::handle s) { return column(s, run_of(s).batches, &BatchRecord::model); })
-      .def_prop_ro(
-          "device",
-          [run_of](nb::handle s) { return column(s, run_of(s).batches, &BatchRecord::device); })
-      .def_prop_ro("size", [run_of](nb::handle s) {
-        return column(s, run_of(s).batches, &BatchRecord::size);
-      });
-  m.def(
-      "run_devices",
-      [](std::string_view batching, std::string_view placement,
-         const std::vector<veltair::sched::BatchCost>& costs, const std::vector<int64_t>& slo_ns,
-         int32_t devices, int32_t queue_limit, const Input<int64_t>& arrival_ns,
-         const Input<int32_t>& model) {
-        const auto batcher = make_batcher(
-            batching, placement, costs,
-            {static_cast<size_t>(devices), veltair::sched::ExecutorKind::kDevice}, queue_limit);
-        const nb::gil_scoped_release released;
-        return veltair::sim::run_devices(
-            *batcher, costs, slo_ns,
-            {{arrival_ns.data(), arrival_ns.size()}, {model.data(), model.size()}});
-      },
-      nb::kw_only(), "batching"_a, "placement"_a, "costs"_a, "slo_ns"_a, "devices"_a,
-      "queue_limit"_a, "arrival_ns"_a, "model"_a);
 }
 
 // ---- ipc
@@ -922,6 +851,80 @@ void bind_ipc(nb::module_& parent) {
       .def("beat", &Worker::beat);
 }
 
+// ---- simulated devices
+
+template <typename T>
+using Input = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Column = nb::ndarray<nb::numpy, const T, nb::ndim<1>>;
+
+// One field of a vector of records, as a view that keeps the run alive.
+template <typename T, typename Record>
+Column<T> column(nb::handle run, const std::vector<Record>& records, const T Record::* field) {
+  static_assert(sizeof(Record) % sizeof(T) == 0);
+  const T* first = records.empty() ? nullptr : &(records.front().*field);
+  return {first, {records.size()}, run, {static_cast<int64_t>(sizeof(Record) / sizeof(T))}};
+}
+
+template <typename T>
+Column<T> column(nb::handle run, const std::vector<T>& values) {
+  return {values.data(), {values.size()}, run};
+}
+
+void bind_devices(nb::module_& parent) {
+  using veltair::sim::devices::BatchRecord, veltair::sim::devices::DeviceRun,
+      veltair::sim::devices::Outcome;
+  nb::module_ m = parent.def_submodule("devices", "Batching under a simulated clock.");
+  m.attr("ANSWERED") = static_cast<int>(Outcome::kAnswered);
+  m.attr("DROPPED_DEADLINE") = static_cast<int>(Outcome::kDeadline);
+  m.attr("DROPPED_QUEUE_FULL") = static_cast<int>(Outcome::kQueueFull);
+  m.attr("DROPPED_GIVEN_UP") = static_cast<int>(Outcome::kGivenUp);
+  const auto run_of = [](nb::handle self) -> const DeviceRun& {
+    return nb::cast<const DeviceRun&>(self);
+  };
+  nb::class_<DeviceRun>(m, "DeviceRun")
+      .def_ro("events", &DeviceRun::events)
+      .def_prop_ro("outcome",
+                   [run_of](nb::handle self) {
+                     const auto& outcome = run_of(self).outcome;
+                     return Column<uint8_t>{
+                         reinterpret_cast<const uint8_t*>(outcome.data()), {outcome.size()}, self};
+                   })
+      .def_prop_ro("end_ns", [run_of](nb::handle s) { return column(s, run_of(s).end_ns); })
+      .def_prop_ro("batch", [run_of](nb::handle s) { return column(s, run_of(s).batch); })
+      .def_prop_ro(
+          "start_ns",
+          [run_of](nb::handle s) { return column(s, run_of(s).batches, &BatchRecord::start_ns); })
+      .def_prop_ro(
+          "batch_end_ns",
+          [run_of](nb::handle s) { return column(s, run_of(s).batches, &BatchRecord::end_ns); })
+      .def_prop_ro(
+          "model",
+          [run_of](nb::handle s) { return column(s, run_of(s).batches, &BatchRecord::model); })
+      .def_prop_ro(
+          "device",
+          [run_of](nb::handle s) { return column(s, run_of(s).batches, &BatchRecord::device); })
+      .def_prop_ro("size", [run_of](nb::handle s) {
+        return column(s, run_of(s).batches, &BatchRecord::size);
+      });
+  m.def(
+      "run_devices",
+      [](std::string_view batching, std::string_view placement,
+         const std::vector<veltair::sched::BatchCost>& costs, const std::vector<int64_t>& slo_ns,
+         int32_t devices, int32_t queue_limit, const Input<int64_t>& arrival_ns,
+         const Input<int32_t>& model) {
+        const auto batcher = make_batcher(
+            batching, placement, costs,
+            {static_cast<size_t>(devices), veltair::sched::ExecutorKind::kDevice}, queue_limit);
+        const nb::gil_scoped_release released;
+        return veltair::sim::devices::run_devices(
+            *batcher, costs, slo_ns,
+            {{arrival_ns.data(), arrival_ns.size()}, {model.data(), model.size()}});
+      },
+      nb::kw_only(), "batching"_a, "placement"_a, "costs"_a, "slo_ns"_a, "devices"_a,
+      "queue_limit"_a, "arrival_ns"_a, "model"_a);
+}
+
 }  // namespace
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): nanobind hands the module by value
@@ -929,6 +932,6 @@ NB_MODULE(_native, m) {
   m.doc() = "Veltair's native engine, policies and shared segment.";
   bind_engine(m);
   bind_sched(m);
-  bind_devices(m);
   bind_ipc(m);
+  bind_devices(m);
 }

@@ -7,7 +7,7 @@
 #include <string>
 #include <tuple>
 
-namespace veltair::sim {
+namespace veltair::sim::devices {
 namespace {
 
 using sched::kNever;
@@ -125,4 +125,4 @@ DeviceRun run_devices(sched::Batcher& batcher, std::span<const sched::BatchCost>
   }
 }
 
-}  // namespace veltair::sim
+}  // namespace veltair::sim::devices

@@ -8,7 +8,7 @@
 
 #include "native/sched/batcher.h"
 
-namespace veltair::sim {
+namespace veltair::sim::devices {
 
 // How a query ended.
 enum class Outcome : uint8_t {
@@ -54,4 +54,4 @@ struct DeviceRun {
 DeviceRun run_devices(sched::Batcher& batcher, std::span<const sched::BatchCost> costs,
                       std::span<const int64_t> slo_ns, const Arrivals& arrivals);
 
-}  // namespace veltair::sim
+}  // namespace veltair::sim::devices
