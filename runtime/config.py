@@ -88,8 +88,12 @@ class SchedulingConfig(_Section, frozen=True, kw_only=True):
     """`[scheduling]`: cores, layers and variants of the next block."""
 
     policy: Annotated[
-        Literal["model"],
-        Meta(description="model: whole models, first come first served"),
+        str,
+        Meta(
+            pattern="^(model|layer|block-[1-9][0-9]{0,3}|partition|veltair(-as|-ac)?)$",
+            description="model: whole models; layer, block-N: blocks of 1 or N layers; partition: "
+            "fixed core sets; veltair-as, veltair-ac, veltair: adaptive blocks, versions, both",
+        ),
     ] = "model"
 
 

@@ -34,8 +34,10 @@
 #include "native/sched/batcher.h"
 #include "native/sched/batching.h"
 #include "native/sched/placement.h"
+#include "native/sched/plan.h"
 #include "native/sched/policy.h"
 #include "native/sched/profile.h"
+#include "native/sched/veltair_policy.h"
 #include "native/sched/view.h"
 #include "native/sim/device_simulator.h"
 
@@ -277,6 +279,7 @@ struct PolicyState {
   int32_t queue_length = 0;
   int32_t total_cores = 0;
   int32_t free_cores = 0;
+  int32_t level = 0;
 
   veltair::sched::View view() const {
     return {.models = models,
@@ -285,20 +288,23 @@ struct PolicyState {
             .queue_length = queue_length,
             .workers = {workers.data(), sizeof(workers[0]), static_cast<int32_t>(workers.size())},
             .total_cores = total_cores,
-            .free_cores = free_cores};
+            .free_cores = free_cores,
+            .level = level};
   }
 };
 
 PolicyState make_state(std::vector<veltair::sched::ModelProfile> models,
                        std::vector<veltair::sched::Task> tasks, const std::vector<int32_t>& queue,
                        std::vector<veltair::sched::Running> workers, int32_t total_cores,
-                       int32_t free_cores) {
+                       int32_t free_cores, int32_t level) {
   PolicyState state{std::move(models), std::move(tasks), std::move(workers)};
   const auto known = [](int32_t index, size_t size) {
     return index >= 0 && index < static_cast<int32_t>(size);
   };
   for (const auto& task : state.tasks) {
     if (!known(task.model, state.models.size())) throw nb::value_error("a task of no model");
+    const int32_t layers = state.models[task.model].layers();
+    if (!known(task.next_layer, layers)) throw nb::value_error("a task without layers to run");
   }
   for (const auto& worker : state.workers) {
     const bool idle = worker.task == veltair::sched::kNone;
@@ -316,19 +322,23 @@ PolicyState make_state(std::vector<veltair::sched::ModelProfile> models,
   state.queue_length = static_cast<int32_t>(queue.size());
   state.total_cores = total_cores;
   state.free_cores = free_cores;
+  state.level = level;
   return state;
 }
 
 veltair::sched::ModelProfile make_profile(int64_t qos_ns, std::vector<int32_t> cores,
                                           int32_t levels, std::vector<int64_t> model_ns,
                                           std::vector<int32_t> variants,
-                                          std::vector<int64_t> layer_ns) {
+                                          std::vector<int64_t> layer_ns,
+                                          std::vector<int64_t> layer_flops, int32_t priority) {
   veltair::sched::ModelProfile profile{.qos_ns = qos_ns,
+                                       .priority = priority,
                                        .cores = std::move(cores),
                                        .levels = levels,
                                        .model_ns = std::move(model_ns),
                                        .variants = std::move(variants),
                                        .layer_ns = std::move(layer_ns),
+                                       .layer_flops = std::move(layer_flops),
                                        .first_row = {}};
   profile.finish();
   return profile;
@@ -496,7 +506,8 @@ void bind_batching(nb::module_& m) {
 // ---- scheduling
 
 void bind_sched_records(nb::module_& m) {
-  using veltair::sched::CoreNeed, veltair::sched::Decision, veltair::sched::EventKind;
+  using veltair::sched::Action, veltair::sched::CoreNeed, veltair::sched::Decision;
+  using veltair::sched::EventKind;
   using veltair::sched::ModelProfile, veltair::sched::NeededCores, veltair::sched::Reason;
   using veltair::sched::Running, veltair::sched::Task;
   m.attr("NONE") = veltair::sched::kNone;
@@ -509,7 +520,12 @@ void bind_sched_records(nb::module_& m) {
       .value("NO_TARGET", CoreNeed::kNoTarget);
   nb::class_<ModelProfile>(m, "ModelProfile")
       .def(nb::new_(&make_profile), nb::kw_only(), "qos_ns"_a, "cores"_a, "levels"_a, "model_ns"_a,
-           "variants"_a, "layer_ns"_a);
+           "variants"_a, "layer_ns"_a, "layer_flops"_a = std::vector<int64_t>{}, "priority"_a = 1)
+      .def_ro("qos_ns", &ModelProfile::qos_ns)
+      .def_ro("cores", &ModelProfile::cores)
+      .def_ro("levels", &ModelProfile::levels)
+      .def_prop_ro("layers", &ModelProfile::layers)
+      .def("resampled", &veltair::sched::resampled, "cores"_a);
   nb::class_<NeededCores>(m, "NeededCores")
       .def_ro("cores", &NeededCores::cores)
       .def_ro("expected_ns", &NeededCores::expected_ns)
@@ -528,34 +544,71 @@ void bind_sched_records(nb::module_& m) {
       "deadline_ns"_a = 0, "order"_a = 0);
   nb::class_<Running>(m, "Running")
       .def(nb::new_([](int32_t task, int32_t layer_begin, int32_t layer_end, int32_t cores_wanted,
-                       int32_t cores_held, int64_t started_ns) {
+                       int32_t cores_held, int64_t started_ns, int64_t block_started_ns,
+                       int64_t block_expected_ns) {
              return Running{.task = task,
                             .layer_begin = layer_begin,
                             .layer_end = layer_end,
                             .cores_wanted = cores_wanted,
                             .cores_held = cores_held,
-                            .started_ns = started_ns};
+                            .started_ns = started_ns,
+                            .block_started_ns = block_started_ns,
+                            .block_expected_ns = block_expected_ns};
            }),
            nb::kw_only(), "task"_a = veltair::sched::kNone, "layer_begin"_a = 0, "layer_end"_a = 0,
-           "cores_wanted"_a = 0, "cores_held"_a = 0, "started_ns"_a = 0);
+           "cores_wanted"_a = 0, "cores_held"_a = 0, "started_ns"_a = 0, "block_started_ns"_a = 0,
+           "block_expected_ns"_a = 0);
+  nb::enum_<Action>(m, "Action")
+      .value("RUN", Action::kRun)
+      .value("WAIT", Action::kWait)
+      .value("REFUSE", Action::kRefuse);
   nb::class_<Decision>(m, "Decision")
       .def_ro("task", &Decision::task)
       .def_ro("layer_begin", &Decision::layer_begin)
       .def_ro("layer_end", &Decision::layer_end)
       .def_ro("level", &Decision::level)
       .def_ro("cores", &Decision::cores)
+      .def_ro("action", &Decision::action)
+      .def_ro("expected_ns", &Decision::expected_ns)
+      .def_ro("revoke_worker", &Decision::revoke_worker)
+      .def_ro("revoke_keep", &Decision::revoke_keep)
       .def_prop_ro("reason", [](const Decision& d) { return reason_text(d.reason); });
 }
 
+// What policies work out of a profile, for figures and notebooks.
+void bind_plan(nb::module_& m) {
+  using veltair::sched::ModelPlan, veltair::sched::ModelProfile;
+  nb::class_<ModelPlan>(m, "ModelPlan")
+      .def(nb::init<const ModelProfile&, int32_t>(), "profile"_a, "total_cores"_a)
+      .def_prop_ro("layers", &ModelPlan::layers)
+      .def_prop_ro("target_ns", &ModelPlan::target_ns)
+      .def("share_ns", &ModelPlan::share_ns, "begin"_a, "end"_a)
+      .def("time_ns", &ModelPlan::time_ns, "begin"_a, "end"_a, "cores"_a, "level"_a = 0)
+      .def("average_cores", &ModelPlan::average_cores, "level"_a = 0)
+      .def("demand", &ModelPlan::demand, "layer"_a, "level"_a = 0)
+      .def("variant", &ModelPlan::variant, "layer"_a, "level"_a = 0)
+      .def("cores_for", &ModelPlan::cores_for, "begin"_a, "end"_a, "budget_ns"_a, "level"_a = 0);
+  m.def("threshold", &veltair::sched::threshold, "total_cores"_a, "sum_of_averages"_a, "average"_a);
+  m.def("form_blocks", &veltair::sched::form_blocks, "plan"_a, "limit"_a, "level"_a = 0);
+}
+
 void bind_sched(nb::module_& parent) {
-  using veltair::sched::BatchingPolicy, veltair::sched::PlacementPolicy, veltair::sched::Policy;
+  using veltair::sched::BatchingPolicy, veltair::sched::Needs, veltair::sched::PlacementPolicy;
+  using veltair::sched::Policy, veltair::sched::PolicyOptions;
   nb::module_ m = parent.def_submodule("sched", "The policies: pure functions of a state.");
   bind_sched_records(m);
+  bind_plan(m);
   nb::class_<PolicyState>(m, "State")
       .def(nb::new_(&make_state), nb::kw_only(), "models"_a, "tasks"_a, "queue"_a, "workers"_a,
-           "total_cores"_a, "free_cores"_a);
+           "total_cores"_a, "free_cores"_a, "level"_a = 0);
+  nb::class_<Needs>(m, "Needs")
+      .def_ro("waiting", &Needs::waiting)
+      .def_ro("refusing", &Needs::refusing)
+      .def_ro("revoking", &Needs::revoking)
+      .def_ro("topping_up", &Needs::topping_up);
   nb::class_<Policy>(m, "Policy")
       .def_prop_ro("name", &Policy::name)
+      .def_prop_ro("needs", &Policy::needs)
       .def(
           "decide",
           [](const Policy& policy, const PolicyState& state, veltair::sched::EventKind kind,
@@ -571,10 +624,17 @@ void bind_sched(nb::module_& parent) {
   m.def(
       "make_policy",
       [](std::string_view name, int32_t total_cores,
-         const std::vector<veltair::sched::ModelProfile>& models) {
-        return veltair::sched::make_policy(name, total_cores, models);
+         const std::vector<veltair::sched::ModelProfile>& models, int64_t max_block_ns,
+         int32_t margin_percent, int32_t partition_cores) {
+        return veltair::sched::make_policy(name, total_cores, models,
+                                           {.max_block_ns = max_block_ns,
+                                            .margin_percent = margin_percent,
+                                            .partition_cores = partition_cores});
       },
-      "name"_a, "total_cores"_a, "models"_a);
+      "name"_a, "total_cores"_a, "models"_a, nb::kw_only(),
+      "max_block_ns"_a = PolicyOptions{}.max_block_ns,
+      "margin_percent"_a = PolicyOptions{}.margin_percent,
+      "partition_cores"_a = PolicyOptions{}.partition_cores);
   m.def("make_batching", &veltair::sched::make_batching, "name"_a);
   m.def("make_placement", &veltair::sched::make_placement, "name"_a);
   m.def("policy_names", &veltair::sched::policy_names);

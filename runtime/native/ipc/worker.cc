@@ -56,6 +56,11 @@ Worker::Worker(const std::shared_ptr<Segment>& segment, int32_t index,
   }
   policy_ = sched::make_policy(segment->header().scheduling,
                                static_cast<int32_t>(segment->cores().size()), profiles_);
+  const sched::Needs needs = policy_->needs();
+  if (needs.waiting || needs.refusing || needs.revoking) {
+    throw std::invalid_argument("the scheduling policy `" + std::string(policy_->name()) +
+                                "` makes tasks wait at boundaries, which only the simulator can");
+  }
   variants_.resize(most_layers(profiles_));
 }
 

@@ -38,6 +38,8 @@ void Board::begin_block(int32_t worker, const sched::Decision& decision, int64_t
   running.layer_end = decision.layer_end;
   running.level = decision.level;
   running.cores_wanted = std::clamp(decision.cores, 1, header_.geometry.n_cores);
+  running.block_started_ns = now_ns;
+  running.block_expected_ns = decision.expected_ns;
   give_back(worker, running.cores_wanted);
   grant(worker, running.cores_wanted);
   record.progress_ns.store(now_ns, std::memory_order_relaxed);

@@ -1,12 +1,27 @@
 #include "native/sched/profile.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace veltair::sched {
+namespace {
+
+// Sums of a few thousand such times, times a few hundred cores, stay within int64.
+constexpr int64_t kLongestNs = 1'000'000'000'000;
+
+void check_times(const std::vector<int64_t>& times_ns) {
+  for (int64_t time_ns : times_ns) {
+    if (time_ns < 0 || time_ns > kLongestNs) {
+      throw std::invalid_argument("a profiled time is from 0 to 1000 s");
+    }
+  }
+}
+
+}  // namespace
 
 void ModelProfile::finish() {
-  if (cores.empty() || cores.front() != 1 || levels < 1) {
-    throw std::invalid_argument("a profile begins at 1 core and has at least one level");
+  if (cores.empty() || cores.front() < 1 || levels < 1) {
+    throw std::invalid_argument("a profile has core counts from 1 and at least one level");
   }
   for (size_t i = 1; i < cores.size(); ++i) {
     if (cores[i] <= cores[i - 1]) throw std::invalid_argument("a profile's cores ascend");
@@ -23,6 +38,12 @@ void ModelProfile::finish() {
   if (layer_ns.size() != static_cast<size_t>(rows) * table) {
     throw std::invalid_argument("layer_ns is not [layers][variants][cores][levels]");
   }
+  if (!layer_flops.empty() && layer_flops.size() != variants.size()) {
+    throw std::invalid_argument("layer_flops is not [layers]");
+  }
+  if (priority < 1) throw std::invalid_argument("a priority is at least 1");
+  check_times(model_ns);
+  check_times(layer_ns);
 }
 
 NeededCores needed_cores(const ModelProfile& profile, int32_t total_cores) {
@@ -37,7 +58,7 @@ NeededCores needed_cores(const ModelProfile& profile, int32_t total_cores) {
   }
   const int64_t best_ns = profile.model_time(fastest, 0);
   if (profile.qos_ns > 0) return {total_cores, best_ns, CoreNeed::kOutOfReach};
-  return {profile.cores[fastest], best_ns, CoreNeed::kNoTarget};
+  return {std::min(profile.cores[fastest], total_cores), best_ns, CoreNeed::kNoTarget};
 }
 
 }  // namespace veltair::sched

@@ -11,13 +11,15 @@ namespace veltair::sched {
 //
 // Ownership: plain data. Thread-safety: immutable once built.
 struct ModelProfile {
-  int64_t qos_ns = 0;              // latency target from the arrival; 0: none
-  std::vector<int32_t> cores;      // core counts that were measured, ascending, from 1
-  int32_t levels = 1;              // interference levels; level 0 is alone
-  std::vector<int64_t> model_ns;   // [cores][levels]: a whole run
-  std::vector<int32_t> variants;   // [layers]: how many variants each layer has
-  std::vector<int64_t> layer_ns;   // [layers][variants of the layer][cores][levels]
-  std::vector<int32_t> first_row;  // [layers]: index of a layer's first [cores][levels] table
+  int64_t qos_ns = 0;                // latency target from the arrival; 0: none
+  int32_t priority = 1;              // the higher the more urgent; only `prema` reads it
+  std::vector<int32_t> cores;        // core counts that were measured, ascending
+  int32_t levels = 1;                // interference levels; level 0 is alone
+  std::vector<int64_t> model_ns;     // [cores][levels]: a whole run
+  std::vector<int32_t> variants;     // [layers]: how many variants each layer has
+  std::vector<int64_t> layer_ns;     // [layers][variants of the layer][cores][levels]
+  std::vector<int64_t> layer_flops;  // [layers], or empty where they aren't known
+  std::vector<int32_t> first_row;    // [layers]: index of a layer's first [cores][levels] table
 
   int32_t layers() const { return static_cast<int32_t>(variants.size()); }
   // The whole model on the `core_index`-th measured count.

@@ -33,9 +33,14 @@ struct Running {
   int32_t layer_begin = 0;  // the block, [begin, end)
   int32_t layer_end = 0;
   int32_t level = 0;         // interference level that its variants were chosen for
-  int32_t cores_wanted = 0;  // for this block
+  int32_t cores_wanted = 0;  // for this block; 0 amid a task: it waits at its boundary
   int32_t cores_held = 0;
-  int64_t started_ns = 0;  // of the task
+  int64_t started_ns = 0;         // of the task
+  int64_t block_started_ns = 0;   // of the block
+  int64_t block_expected_ns = 0;  // its predicted time on the cores that it wants
+
+  // A task that has begun and was not granted cores for its next block.
+  bool waits() const { return task != kNone && cores_wanted == 0; }
 };
 
 // An array of records that begin with a `Record`, `stride` bytes apart.
@@ -66,11 +71,14 @@ struct View {
   Table<Running> workers;  // by worker; `task == kNone`: idle
   int32_t total_cores = 0;
   int32_t free_cores = 0;
+  int32_t level = 0;  // of interference now, as an index into the profiles' levels
 };
 
 enum class EventKind : uint8_t {
-  kWorkerIdle,  // a worker has nothing to do and a core is free: which task does it begin?
-  kBlockEnd,    // a worker's block has ended and layers remain: what is its next block?
+  kWorkerIdle,  // a worker has nothing to do and a core is free (or the policy may revoke some):
+                // which task does it begin?
+  kBlockEnd,    // a worker's block has ended and layers remain, or its task waits at a boundary:
+                // what is its next block?
 };
 
 struct Event {

@@ -1,0 +1,208 @@
+#include "native/sched/deadline_policy.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "native/sched/veltair_policy.h"
+
+namespace veltair::sched {
+namespace {
+
+constexpr int64_t kEndless = std::numeric_limits<int64_t>::max() / 4;
+
+int64_t time_left(const Task& task, int64_t now_ns) {
+  return task.deadline_ns == 0 ? kEndless : task.deadline_ns - now_ns;
+}
+
+bool has_idle_worker(const View& view) {
+  for (int32_t w = 0; w < view.workers.size(); ++w) {
+    if (view.workers[w].task == kNone) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+DeadlinePolicy::DeadlinePolicy(std::string_view name, bool veltair_blocks, int32_t total_cores,
+                               std::span<const ModelProfile> models, const PolicyOptions& options)
+    : name_(name),
+      veltair_blocks_(veltair_blocks),
+      total_cores_(total_cores),
+      options_(options),
+      plans_(make_plans(models, total_cores)) {
+  if (options.max_block_ns < 1) {
+    throw std::invalid_argument("max_block_ns = " + std::to_string(options.max_block_ns) +
+                                ": a block's longest time is at least 1 ns");
+  }
+  if (options.margin_percent < 1 || options.margin_percent > 100) {
+    throw std::invalid_argument("margin_percent = " + std::to_string(options.margin_percent) +
+                                ": a task plans to use from 1 to 100 % of the time left");
+  }
+  for (const ModelPlan& plan : plans_) {
+    const int32_t layers = plan.layers();
+    std::vector<int64_t> best(static_cast<size_t>(layers) + 1, kEndless);
+    for (int32_t cores = 1; cores <= total_cores; ++cores) {
+      for (int32_t l = 0; l <= layers; ++l) {
+        best.push_back(std::min(best[static_cast<size_t>(cores - 1) * (layers + 1) + l],
+                                plan.time_ns(l, layers, cores, 0)));
+      }
+    }
+    best_ns_.push_back(std::move(best));
+  }
+}
+
+DeadlinePolicy::Outlook DeadlinePolicy::outlook(const View& view, int32_t task, int32_t pool,
+                                                int64_t now_ns) const {
+  const Task& record = view.tasks[task];
+  const int64_t left_ns = best_ns(record, pool);
+  return {task, time_left(record, now_ns) - left_ns, left_ns};
+}
+
+bool DeadlinePolicy::before(const View& view, const Outlook& a, const Outlook& b) {
+  if (a.laxity_ns != b.laxity_ns) return a.laxity_ns < b.laxity_ns;
+  return view.tasks[a.task].order < view.tasks[b.task].order;
+}
+
+int32_t DeadlinePolicy::wanted(const View& view, const Outlook& outlook, int32_t pool,
+                               int64_t now_ns) const {
+  const Task& task = view.tasks[outlook.task];
+  if (task.deadline_ns == 0) return 1;
+  const ModelPlan& plan = plans_[task.model];
+  const int64_t budget_ns = time_left(task, now_ns) / 100 * options_.margin_percent;
+  // The tables are descending in the core count, so the fewest are found by halving.
+  int32_t low = 1;
+  int32_t high = pool;
+  while (low < high) {
+    const int32_t middle = (low + high) / 2;
+    if (best_ns(task, middle) <= budget_ns) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return std::min(low, plan.fastest_cores(task.next_layer, plan.layers(), pool, 0));
+}
+
+Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t room, bool alone,
+                               int64_t now_ns) const {
+  const Task& task = view.tasks[outlook.task];
+  const ModelPlan& plan = plans_[task.model];
+  const int32_t begin = task.next_layer;
+  const int32_t level = veltair_blocks_ ? plan.clamped(view.level) : 0;
+  int32_t end = plan.layers();
+  int32_t cores = 0;
+  if (veltair_blocks_) {
+    const int32_t average = plan.average_cores(level);
+    const int32_t spare =
+        threshold(total_cores_, active_cores(view, plans_, outlook.task, level), average);
+    end = first_pivot(plan, begin, spare + average, level);
+    const int64_t share_left_ns = std::max<int64_t>(plan.share_ns(begin, plan.layers()), 1);
+    const double part = static_cast<double>(plan.share_ns(begin, end)) / share_left_ns;
+    const int64_t left_ns =
+        task.deadline_ns == 0 ? plan.share_ns(begin, plan.layers()) : time_left(task, now_ns);
+    const auto budget_ns =
+        static_cast<int64_t>(part * static_cast<double>(left_ns) * options_.margin_percent / 100);
+    cores = plan.cores_for(begin, end, budget_ns, level);
+  } else if (alone) {
+    cores = plan.fastest_cores(begin, end, room, level);
+  } else {
+    cores = wanted(view, outlook, room, now_ns);
+  }
+  cores = std::clamp(cores, 1, room);
+  end = plan.cut(begin, end, cores, level, options_.max_block_ns);
+  return {.task = outlook.task,
+          .layer_begin = begin,
+          .layer_end = end,
+          .level = level,
+          .cores = cores,
+          .reason = alone && !veltair_blocks_ ? Reason::kSpareCores : Reason::kLeastLaxity,
+          .action = Action::kRun,
+          .expected_ns = plan.time_ns(begin, end, cores, level)};
+}
+
+Decision DeadlinePolicy::revoke(const View& view, const Outlook& urgent, int64_t now_ns) const {
+  Outlook richest;
+  int32_t victim = kNone;
+  for (int32_t w = 0; w < view.workers.size(); ++w) {
+    const Running& running = view.workers[w];
+    if (running.task == kNone || running.cores_held < 2) continue;
+    const Outlook other = outlook(view, running.task, running.cores_held, now_ns);
+    if (victim == kNone || other.laxity_ns > richest.laxity_ns) {
+      richest = other;
+      victim = w;
+    }
+  }
+  if (victim == kNone || richest.laxity_ns - options_.max_block_ns < urgent.laxity_ns) {
+    return {.reason = Reason::kNoCores, .action = Action::kWait};
+  }
+  const int32_t held = view.workers[victim].cores_held;
+  Decision decision = block(view, urgent, held / 2, false, now_ns);
+  decision.revoke_worker = victim;
+  decision.revoke_keep = held - decision.cores;
+  return decision;
+}
+
+Decision DeadlinePolicy::begin(const View& view, int32_t worker, int64_t now_ns) const {
+  Outlook urgent;
+  for (int32_t t = view.queue_head; t != kNone; t = view.tasks[t].next) {
+    const Outlook each = outlook(view, t, total_cores_, now_ns);
+    if (each.laxity_ns < 0) {
+      return {.task = t, .reason = Reason::kHopeless, .action = Action::kRefuse};
+    }
+    if (urgent.task == kNone || before(view, each, urgent)) urgent = each;
+  }
+  if (urgent.task == kNone) return {};
+  int32_t room = view.free_cores;
+  for (int32_t w = 0; w < view.workers.size() && room > 0; ++w) {
+    if (w == worker || !view.workers[w].waits()) continue;
+    const Outlook other = outlook(view, view.workers[w].task, total_cores_, now_ns);
+    if (before(view, other, urgent)) room -= wanted(view, other, room, now_ns);
+  }
+  if (room < 1 && view.free_cores > 0) {
+    return {.reason = Reason::kLessUrgent, .action = Action::kWait};
+  }
+  if (room < 1) return revoke(view, urgent, now_ns);
+  return block(view, urgent, room, view.queue_length == 1, now_ns);
+}
+
+Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) const {
+  const Running& running = view.workers[worker];
+  const int32_t pool = view.free_cores + running.cores_held;
+  const Outlook own = outlook(view, running.task, total_cores_, now_ns);
+  if (own.laxity_ns < 0) {
+    return {.task = own.task, .reason = Reason::kHopeless, .action = Action::kRefuse};
+  }
+  if (pool < 1) return {.task = own.task, .reason = Reason::kNoCores, .action = Action::kWait};
+  // One that holds cores gives them up only to a task that is more urgent by a whole block.
+  Outlook rank = own;
+  if (running.cores_held > 0) rank.laxity_ns -= options_.max_block_ns;
+  int32_t room = pool;
+  int64_t ahead_ns = 0;
+  bool alone = true;
+  const auto yield_to = [&](int32_t task) {
+    const Outlook other = outlook(view, task, total_cores_, now_ns);
+    if (other.laxity_ns < 0) return;
+    alone = false;
+    if (room < 1 || !before(view, other, rank)) return;
+    room -= wanted(view, other, room, now_ns);
+    ahead_ns += other.left_ns;
+  };
+  for (int32_t w = 0; w < view.workers.size(); ++w) {
+    if (w != worker && view.workers[w].waits()) yield_to(view.workers[w].task);
+  }
+  if (has_idle_worker(view)) {
+    for (int32_t t = view.queue_head; t != kNone; t = view.tasks[t].next) yield_to(t);
+  }
+  if (room < 1 && running.cores_held > 0 && own.laxity_ns < ahead_ns) room = running.cores_held;
+  if (room < 1) return {.task = own.task, .reason = Reason::kLessUrgent, .action = Action::kWait};
+  return block(view, own, room, alone, now_ns);
+}
+
+Decision DeadlinePolicy::decide(const View& view, const Event& event, int64_t now_ns) const {
+  if (event.kind == EventKind::kWorkerIdle) return begin(view, event.worker, now_ns);
+  return next(view, event.worker, now_ns);
+}
+
+}  // namespace veltair::sched

@@ -1,0 +1,72 @@
+// `deadline` and `veltair-deadline`: cores go to the task with the least laxity.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "native/sched/policy.h"
+
+namespace veltair::sched {
+
+// Laxity is deadline - now - predicted time left, on the cores that a task could have: those that
+// are free and those that it holds. At each block boundary:
+// - a task that can't make its deadline on all these cores is refused, or, amid its layers, ended;
+// - tasks with less laxity that wait are granted first; the worker's task gets what they leave. It
+//   waits at its boundary where they leave nothing, but only if it can afford to: if its laxity
+//   covers all that would go before it. Otherwise it would be lost as well, with the work that was
+//   spent on it;
+// - it takes the fewest cores on which it ends within `margin_percent` of the time that it has
+//   left; where nobody waits, the fastest count of all that are free;
+// - blocks are cut so that, as predicted, a boundary comes at least every `max_block_ns`.
+// A query that finds no free core takes half the cores of the running block with the most laxity,
+// if that has more than its own by at least `max_block_ns` and several cores.
+//
+// `veltair-deadline` forms its blocks by VELTAIR's threshold (cut in the same way), in the versions
+// for the level, and gives a block the fewest cores for its part of the time that is really left,
+// instead of its part of the target; so a late query catches up, and an early one saves cores.
+//
+// No paper has it. Ties go to the older task. Tasks without a deadline have endless laxity: they
+// run when nobody else wants the cores. A query that would be late is refused only when it is
+// certain by the profile, however long the queue is.
+class DeadlinePolicy final : public Policy {
+ public:
+  // Throws std::invalid_argument for a parameter out of range.
+  DeadlinePolicy(std::string_view name, bool veltair_blocks, int32_t total_cores,
+                 std::span<const ModelProfile> models, const PolicyOptions& options);
+
+  std::string_view name() const override { return name_; }
+  Needs needs() const override { return {.waiting = true, .refusing = true, .revoking = true}; }
+  Decision decide(const View& view, const Event& event, int64_t now_ns) const override;
+
+ private:
+  // What a decision has to know of one task.
+  struct Outlook {
+    int32_t task = kNone;
+    int64_t laxity_ns = 0;
+    int64_t left_ns = 0;
+  };
+
+  Outlook outlook(const View& view, int32_t task, int32_t pool, int64_t now_ns) const;
+  static bool before(const View& view, const Outlook& a, const Outlook& b);
+  int32_t wanted(const View& view, const Outlook& outlook, int32_t pool, int64_t now_ns) const;
+  Decision begin(const View& view, int32_t worker, int64_t now_ns) const;
+  Decision next(const View& view, int32_t worker, int64_t now_ns) const;
+  Decision block(const View& view, const Outlook& outlook, int32_t room, bool alone,
+                 int64_t now_ns) const;
+  Decision revoke(const View& view, const Outlook& urgent, int64_t now_ns) const;
+  int64_t best_ns(const Task& task, int32_t cores) const {
+    return best_ns_[task.model][static_cast<size_t>(cores) * (plans_[task.model].layers() + 1) +
+                                task.next_layer];
+  }
+
+  const std::string_view name_;  // one of the constants in policy.cc
+  const bool veltair_blocks_;
+  const int32_t total_cores_;
+  const PolicyOptions options_;
+  std::vector<ModelPlan> plans_;
+  // [model][cores 0..total][layers + 1]: the time left from a layer on the best count of at most
+  // that many cores.
+  std::vector<std::vector<int64_t>> best_ns_;
+};
+
+}  // namespace veltair::sched

@@ -1,0 +1,157 @@
+#include "native/sched/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace veltair::sched {
+
+ModelPlan::ModelPlan(const ModelProfile& profile, int32_t total_cores)
+    : layers_(profile.layers()),
+      levels_(profile.levels),
+      total_cores_(total_cores),
+      priority_(profile.priority) {
+  for (int32_t count : profile.cores) {
+    if (count <= total_cores) counts_.push_back(count);
+  }
+  if (counts_.empty()) counts_.push_back(total_cores);
+  const NeededCores needed = needed_cores(profile, total_cores);
+  need_ = needed.need;
+  choose_variants(profile, needed.cores);
+  fill_times(profile);
+  fill_shares(profile, profile.qos_ns > 0 ? profile.qos_ns : needed.expected_ns);
+  average_cores_.push_back(needed.cores);
+  for (int32_t level = 1; level < levels_; ++level) {
+    average_cores_.push_back(cores_for(0, layers_, target_ns(), level));
+  }
+  for (int32_t level = 0; level < levels_; ++level) {
+    for (int32_t l = 0; l < layers_; ++l) {
+      demand_.push_back(cores_for(l, l + 1, share_ns(l, l + 1), level));
+    }
+  }
+}
+
+void ModelPlan::choose_variants(const ModelProfile& profile, int32_t reference_cores) {
+  for (int32_t level = 0; level < levels_; ++level) {
+    for (int32_t l = 0; l < layers_; ++l) {
+      int32_t best = 0;
+      int64_t best_ns = 0;
+      for (int32_t v = 0; v < profile.variants[l]; ++v) {
+        const int64_t time_ns = interpolated(profile.cores, reference_cores, [&](size_t i) {
+          return profile.layer_time(l, v, static_cast<int32_t>(i), level);
+        });
+        if (v == 0 || time_ns < best_ns) {
+          best = v;
+          best_ns = time_ns;
+        }
+      }
+      variants_.push_back(static_cast<uint16_t>(best));
+    }
+  }
+}
+
+void ModelPlan::fill_times(const ModelProfile& profile) {
+  for (int32_t level = 0; level < levels_; ++level) {
+    for (int32_t cores = 1; cores <= total_cores_; ++cores) {
+      const auto layer_ns = [&](int32_t layer, int32_t variant) {
+        return interpolated(profile.cores, cores, [&](size_t i) {
+          return profile.layer_time(layer, variant, static_cast<int32_t>(i), level);
+        });
+      };
+      int64_t sum_ns = 0;
+      for (int32_t l = 0; l < layers_; ++l) sum_ns += layer_ns(l, 0);
+      const int64_t whole_ns = interpolated(profile.cores, cores, [&](size_t i) {
+        return profile.model_time(static_cast<int32_t>(i), level);
+      });
+      const double scale =
+          sum_ns > 0 && whole_ns > 0 ? static_cast<double>(whole_ns) / sum_ns : 1.0;
+      double end_ns = 0;
+      times_ns_.push_back(0);
+      for (int32_t l = 0; l < layers_; ++l) {
+        end_ns += scale * static_cast<double>(layer_ns(l, variant(l, level)));
+        times_ns_.push_back(std::llround(end_ns));
+      }
+    }
+  }
+}
+
+void ModelPlan::fill_shares(const ModelProfile& profile, int64_t target_ns) {
+  std::vector<double> weights;
+  double sum = 0;
+  const int32_t reference = counts_.front();
+  for (int32_t l = 0; l < layers_; ++l) {
+    const bool known = !profile.layer_flops.empty();
+    weights.push_back(
+        static_cast<double>(known ? profile.layer_flops[l] : time_ns(l, l + 1, reference, 0)));
+    sum += weights.back();
+  }
+  double end = 0;
+  share_ns_.push_back(0);
+  for (int32_t l = 0; l < layers_; ++l) {
+    end += sum > 0 ? weights[l] / sum : 1.0 / layers_;
+    share_ns_.push_back(std::llround(end * static_cast<double>(target_ns)));
+  }
+  share_ns_.back() = target_ns;  // the last sum may be a nanosecond off
+}
+
+int32_t ModelPlan::first_within(int32_t begin, int32_t end, int64_t budget_ns,
+                                int32_t level) const {
+  for (int32_t count : counts_) {
+    if (time_ns(begin, end, count, level) <= budget_ns) return count;
+  }
+  return 0;
+}
+
+int32_t ModelPlan::cores_for(int32_t begin, int32_t end, int64_t budget_ns, int32_t level) const {
+  const int32_t found = first_within(begin, end, budget_ns, level);
+  return found > 0 ? found : total_cores_;
+}
+
+bool ModelPlan::reaches(int32_t begin, int32_t end, int64_t budget_ns, int32_t level) const {
+  return first_within(begin, end, budget_ns, level) > 0;
+}
+
+int32_t ModelPlan::fastest_cores(int32_t begin, int32_t end, int32_t limit, int32_t level) const {
+  if (counts_.front() > limit) return limit;
+  int32_t best = counts_.front();
+  for (int32_t count : counts_) {
+    if (count > limit) break;
+    if (time_ns(begin, end, count, level) < time_ns(begin, end, best, level)) best = count;
+  }
+  return best;
+}
+
+int32_t ModelPlan::cut(int32_t begin, int32_t end, int32_t cores, int32_t level,
+                       int64_t limit_ns) const {
+  const int64_t* row = row_of(cores, level);
+  const int64_t* after = std::upper_bound(row + begin + 1, row + end + 1, row[begin] + limit_ns);
+  return std::clamp(static_cast<int32_t>(after - row) - 1, begin + 1, end);
+}
+
+ModelProfile resampled(const ModelProfile& profile, const std::vector<int32_t>& cores) {
+  ModelProfile made = profile;
+  made.cores = cores;
+  made.model_ns.clear();
+  made.layer_ns.clear();
+  for (int32_t count : cores) {
+    for (int32_t level = 0; level < profile.levels; ++level) {
+      made.model_ns.push_back(interpolated(profile.cores, count, [&](size_t i) {
+        return profile.model_time(static_cast<int32_t>(i), level);
+      }));
+    }
+  }
+  for (int32_t l = 0; l < profile.layers(); ++l) {
+    for (int32_t v = 0; v < profile.variants[l]; ++v) {
+      for (int32_t count : cores) {
+        for (int32_t level = 0; level < profile.levels; ++level) {
+          made.layer_ns.push_back(interpolated(profile.cores, count, [&](size_t i) {
+            return profile.layer_time(l, v, static_cast<int32_t>(i), level);
+          }));
+        }
+      }
+    }
+  }
+  made.finish();
+  return made;
+}
+
+}  // namespace veltair::sched

@@ -1,0 +1,73 @@
+#include "native/sched/veltair_policy.h"
+
+#include <algorithm>
+
+namespace veltair::sched {
+
+int32_t threshold(int32_t total_cores, int32_t sum_of_averages, int32_t average) {
+  if (sum_of_averages <= 0) return total_cores;
+  const int64_t idle = std::max(total_cores - sum_of_averages, 0);
+  return static_cast<int32_t>(idle * average / sum_of_averages);
+}
+
+int32_t first_pivot(const ModelPlan& plan, int32_t begin, int32_t limit, int32_t level) {
+  int32_t layer = begin + 1;
+  while (layer < plan.layers() && plan.demand(layer, level) < limit) ++layer;
+  return std::min(layer, plan.layers());
+}
+
+std::vector<int32_t> form_blocks(const ModelPlan& plan, int32_t limit, int32_t level) {
+  std::vector<int32_t> ends;
+  for (int32_t begin = 0; begin < plan.layers(); begin = ends.back()) {
+    ends.push_back(first_pivot(plan, begin, limit, level));
+  }
+  return ends;
+}
+
+int32_t active_cores(const View& view, std::span<const ModelPlan> plans, int32_t task,
+                     int32_t level) {
+  int32_t sum = plans[view.tasks[task].model].average_cores(level);
+  for (int32_t w = 0; w < view.workers.size(); ++w) {
+    const int32_t other = view.workers[w].task;
+    if (other == kNone || other == task) continue;
+    sum += plans[view.tasks[other].model].average_cores(level);
+  }
+  return sum;
+}
+
+VeltairPolicy::VeltairPolicy(std::string_view name, Kind kind, int32_t total_cores,
+                             std::span<const ModelProfile> models)
+    : name_(name),
+      kind_(kind),
+      total_cores_(total_cores),
+      plans_(make_plans(models, total_cores)) {}
+
+Decision VeltairPolicy::decide(const View& view, const Event& event, int64_t /*now_ns*/) const {
+  const int32_t id = task_of(view, event);
+  if (id == kNone) return {};
+  const Task& task = view.tasks[id];
+  const ModelPlan& plan = plans_[task.model];
+  const int32_t level = kind_.versions ? plan.clamped(view.level) : 0;
+  const int32_t begin = task.next_layer;
+  int32_t end = plan.layers();
+  if (kind_.blocks) {
+    const int32_t average = plan.average_cores(level);
+    const int32_t spare = threshold(total_cores_, active_cores(view, plans_, id, level), average);
+    end = first_pivot(plan, begin, spare + average, level);
+  }
+  const int64_t budget_ns = plan.share_ns(begin, end);
+  const int32_t cores = plan.cores_for(begin, end, budget_ns, level);
+  const int64_t expected_ns = plan.time_ns(begin, end, cores, level);
+  Reason reason = end < plan.layers() ? Reason::kPivot : Reason::kNoPivot;
+  if (expected_ns > budget_ns) reason = Reason::kShareOutOfReach;
+  return {.task = id,
+          .layer_begin = begin,
+          .layer_end = end,
+          .level = level,
+          .cores = cores,
+          .reason = reason,
+          .action = Action::kRun,
+          .expected_ns = expected_ns};
+}
+
+}  // namespace veltair::sched

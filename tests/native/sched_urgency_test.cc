@@ -1,0 +1,304 @@
+// The policies that choose among tasks: `prema`, `deadline`, `veltair-deadline`.
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+#include <vector>
+
+#include "check.h"
+#include "native/sched/policy.h"
+#include "native/sched/prema_policy.h"
+
+namespace {
+long allocations = 0;
+}
+
+void* operator new(size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace {
+
+using namespace veltair::sched;
+
+// `layers` equal layers of `layer_ns` on one core, half that on two.
+ModelProfile even(int64_t qos_ns, int32_t layers, int64_t layer_ns) {
+  ModelProfile made;
+  made.qos_ns = qos_ns;
+  made.cores = {1, 2};
+  made.model_ns = {layers * layer_ns, layers * layer_ns / 2};
+  made.variants.assign(layers, 1);
+  for (int32_t l = 0; l < layers; ++l) {
+    made.layer_ns.insert(made.layer_ns.end(), {layer_ns, layer_ns / 2});
+  }
+  made.finish();
+  return made;
+}
+
+// Two cores; model 0 is long (20 layers, 20 ms on both), model 1 short (10 layers, 5 ms on both).
+struct State {
+  std::vector<ModelProfile> models = {even(50'000'000, 20, 2'000'000),
+                                      even(20'000'000, 10, 1'000'000)};
+  std::vector<Task> tasks;
+  std::vector<Running> workers = std::vector<Running>(3);
+  int32_t queue_head = kNone;
+  int32_t queue_length = 0;
+  int32_t free_cores = 2;
+
+  int32_t add(int32_t model, int64_t arrival_ns, int32_t next_layer = 0) {
+    const auto id = static_cast<int32_t>(tasks.size());
+    tasks.push_back({.model = model,
+                     .next_layer = next_layer,
+                     .arrival_ns = arrival_ns,
+                     .deadline_ns = arrival_ns + models[model].qos_ns,
+                     .order = id});
+    return id;
+  }
+  void enqueue(int32_t task) {
+    tasks[task].next = queue_head;
+    queue_head = task;
+    ++queue_length;
+  }
+  void run(int32_t worker, int32_t task, int32_t cores) {
+    workers[worker] = {.task = task, .cores_wanted = cores, .cores_held = cores};
+    free_cores -= cores;
+  }
+  View view() const {
+    return {.models = models,
+            .tasks = {tasks.data(), sizeof(Task), static_cast<int32_t>(tasks.size())},
+            .queue_head = queue_head,
+            .queue_length = queue_length,
+            .workers = {workers.data(), sizeof(Running), static_cast<int32_t>(workers.size())},
+            .total_cores = 2,
+            .free_cores = free_cores,
+            .level = 0};
+  }
+};
+
+Decision ask(const char* policy, const State& state, EventKind kind, int32_t worker, int64_t now_ns,
+             const PolicyOptions& options = {}) {
+  return make_policy(policy, 2, state.models, options)
+      ->decide(state.view(), {kind, worker}, now_ns);
+}
+
+void test_deadline_begins() {
+  State state;
+  const int32_t long_task = state.add(0, 0);
+  Decision decision = ask("deadline", state, EventKind::kWorkerIdle, 0, 0);
+  CHECK(decision.task == kNone && decision.reason == Reason::kQueueEmpty);
+  state.enqueue(long_task);
+  // Alone: all cores, and a boundary every 2 ms.
+  decision = ask("deadline", state, EventKind::kWorkerIdle, 0, 0);
+  CHECK(decision.task == long_task && decision.cores == 2 && decision.layer_end == 2);
+  CHECK(decision.reason == Reason::kSpareCores && decision.expected_ns == 2'000'000);
+  decision = ask("deadline", state, EventKind::kWorkerIdle, 0, 0, {.max_block_ns = 5'500'000});
+  CHECK(decision.layer_end == 5);
+  // Of two that wait the one with less laxity (15 ms against 30), though it is younger.
+  const int32_t short_task = state.add(1, 0);
+  state.enqueue(short_task);
+  decision = ask("deadline", state, EventKind::kWorkerIdle, 0, 0);
+  CHECK(decision.task == short_task && decision.reason == Reason::kLeastLaxity);
+  CHECK(decision.cores == 1);  // 10 ms on one core are within 75 % of 20 ms
+}
+
+void test_deadline_refuses() {
+  State state;
+  const int32_t task = state.add(1, 0);
+  state.enqueue(task);
+  // 5 ms on both cores: at 15 ms it can just be made, a nanosecond later it can't.
+  CHECK(ask("deadline", state, EventKind::kWorkerIdle, 0, 15'000'000).action == Action::kRun);
+  const Decision refused = ask("deadline", state, EventKind::kWorkerIdle, 0, 15'000'001);
+  CHECK(refused.task == task && refused.action == Action::kRefuse);
+  CHECK(refused.reason == Reason::kHopeless);
+  // Amid its layers too.
+  State late;
+  late.run(0, late.add(1, 0, 5), 1);
+  CHECK(ask("deadline", late, EventKind::kBlockEnd, 0, 17'500'000).action == Action::kRun);
+  CHECK(ask("deadline", late, EventKind::kBlockEnd, 0, 17'500'001).action == Action::kRefuse);
+}
+
+void test_deadline_waits() {
+  State state;
+  const int32_t long_task = state.add(0, 0, 2);
+  state.run(0, long_task, 2);
+  const int32_t short_task = state.add(1, 7'000'000);
+  state.enqueue(short_task);
+  // At 18 ms the short one has 4 ms of laxity, the long one 14: it waits, for it can afford 5 ms.
+  Decision decision = ask("deadline", state, EventKind::kBlockEnd, 0, 18'000'000);
+  CHECK(decision.task == long_task && decision.action == Action::kWait);
+  CHECK(decision.reason == Reason::kLessUrgent);
+  // With an early arrival there is room for both, one core each.
+  decision = ask("deadline", state, EventKind::kBlockEnd, 0, 7'000'000);
+  CHECK(decision.action == Action::kRun && decision.cores == 1);
+  // At 29 ms it has 3 ms left and no more to give: nobody is helped if both are lost.
+  state.tasks[short_task].arrival_ns = 16'000'000;
+  state.tasks[short_task].deadline_ns = 36'000'000;
+  state.tasks[long_task].deadline_ns = 29'000'000 + 18'000'000 + 4'900'000;
+  decision = ask("deadline", state, EventKind::kBlockEnd, 0, 29'000'000);
+  CHECK(decision.action == Action::kRun && decision.cores == 2);
+  // Once more than a block has to go before it can be afforded it waits again.
+  state.tasks[long_task].deadline_ns += 200'000;
+  decision = ask("deadline", state, EventKind::kBlockEnd, 0, 29'000'000);
+  CHECK(decision.action == Action::kWait);
+}
+
+void test_deadline_waiter_is_asked() {
+  State state;
+  const int32_t waiter = state.add(0, 0, 4);
+  state.workers[0] = {.task = waiter};
+  CHECK(state.workers[0].waits());
+  CHECK(ask("deadline", state, EventKind::kBlockEnd, 0, 0).action == Action::kRun);
+  state.run(1, state.add(1, 0), 2);
+  const Decision none = ask("deadline", state, EventKind::kBlockEnd, 0, 0);
+  CHECK(none.action == Action::kWait && none.reason == Reason::kNoCores);
+}
+
+void test_deadline_revokes() {
+  State state;
+  state.run(0, state.add(0, 0, 1), 2);
+  const int32_t short_task = state.add(1, 0);
+  state.enqueue(short_task);
+  Decision decision = ask("deadline", state, EventKind::kWorkerIdle, 1, 0);
+  CHECK(decision.task == short_task && decision.cores == 1);
+  CHECK(decision.revoke_worker == 0 && decision.revoke_keep == 1);
+  // Not from a task that is as urgent, and never the last core.
+  state.tasks[0].deadline_ns = 19'000'000 + 15'000'000;
+  decision = ask("deadline", state, EventKind::kWorkerIdle, 1, 0);
+  CHECK(decision.task == kNone && decision.reason == Reason::kNoCores);
+  State spread;
+  spread.run(0, spread.add(0, 0, 1), 1);
+  spread.run(1, spread.add(0, 0, 1), 1);
+  spread.enqueue(spread.add(1, 0));
+  CHECK(ask("deadline", spread, EventKind::kWorkerIdle, 2, 0).task == kNone);
+}
+
+void test_deadline_without_target() {
+  State state;
+  const int32_t endless = state.add(0, 0);
+  state.tasks[endless].deadline_ns = 0;
+  state.enqueue(endless);
+  CHECK(ask("deadline", state, EventKind::kWorkerIdle, 0, 1'000'000'000).task == endless);
+  const int32_t short_task = state.add(1, 1'000'000'000);
+  state.enqueue(short_task);
+  CHECK(ask("deadline", state, EventKind::kWorkerIdle, 0, 1'000'000'000).task == short_task);
+}
+
+void test_deadline_options() {
+  const State state;
+  CHECK_THROWS(make_policy("deadline", 2, state.models, {.max_block_ns = 0}),
+               std::invalid_argument);
+  CHECK_THROWS(make_policy("deadline", 2, state.models, {.margin_percent = 0}),
+               std::invalid_argument);
+  CHECK_THROWS(make_policy("deadline", 2, state.models, {.margin_percent = 101}),
+               std::invalid_argument);
+}
+
+void test_veltair_deadline() {
+  State state;
+  const int32_t task = state.add(0, 0, 10);
+  state.run(0, task, 1);
+  // Half of its layers in time: one core is enough for the other half (20 ms of 40).
+  Decision decision = ask("veltair-deadline", state, EventKind::kBlockEnd, 0, 10'000'000);
+  CHECK(decision.action == Action::kRun && decision.cores == 1);
+  // It is late: two cores.
+  decision = ask("veltair-deadline", state, EventKind::kBlockEnd, 0, 30'000'000);
+  CHECK(decision.cores == 2 && decision.layer_end == 12);
+}
+
+void test_prema() {
+  State state;
+  const PremaPolicy policy(2, state.models);
+  const int32_t long_task = state.add(0, 0);
+  const int32_t short_task = state.add(1, 0);
+  CHECK(policy.token(state.tasks[long_task], 0) == 1000);
+  CHECK(policy.token(state.tasks[long_task], 20'000'000) == 2000);
+  CHECK(policy.token(state.tasks[short_task], 20'000'000) == 5000);
+  state.enqueue(long_task);
+  state.enqueue(short_task);
+  // Equal tokens: the shorter one, one layer, on the whole machine.
+  Decision decision = ask("prema", state, EventKind::kWorkerIdle, 0, 0);
+  CHECK(decision.task == short_task && decision.cores == 2 && decision.layer_end == 1);
+  // The long one has waited to a token of 3 (40 ms); a new short one has 1 and is no candidate.
+  state.tasks[short_task].arrival_ns = 40'000'000;
+  decision = ask("prema", state, EventKind::kWorkerIdle, 0, 40'000'000);
+  CHECK(decision.task == long_task && decision.reason == Reason::kHighestToken);
+  // A higher priority counts as much.
+  state.models[1].priority = 9;
+  decision = ask("prema", state, EventKind::kWorkerIdle, 0, 40'000'000);
+  CHECK(decision.task == short_task);
+}
+
+void test_prema_preempts() {
+  State state;
+  const int32_t long_task = state.add(0, 0, 3);
+  state.run(0, long_task, 2);
+  const int32_t short_task = state.add(1, 0);
+  state.enqueue(short_task);
+  // One task has the machine: nothing begins beside it.
+  CHECK(ask("prema", state, EventKind::kWorkerIdle, 1, 0).reason == Reason::kOtherRuns);
+  // At its layer's end it waits for the shorter one.
+  const Decision ended = ask("prema", state, EventKind::kBlockEnd, 0, 0);
+  CHECK(ended.task == long_task && ended.action == Action::kWait);
+  // No worker is free for the short one: the long one goes on.
+  State full = state;
+  full.workers.resize(1);
+  CHECK(ask("prema", full, EventKind::kBlockEnd, 0, 0).action == Action::kRun);
+  // While it waits the idle worker begins the short one.
+  state.workers[0] = {.task = long_task};
+  CHECK(ask("prema", state, EventKind::kWorkerIdle, 1, 0).task == short_task);
+  // A waiting task that is the best is left to its own worker.
+  state.tasks[short_task].model = 0;
+  CHECK(ask("prema", state, EventKind::kWorkerIdle, 1, 0).task == kNone);
+  CHECK(ask("prema", state, EventKind::kBlockEnd, 0, 0).action == Action::kRun);
+}
+
+// All policies, at every event: a decision is about an existing task and its next layers, and
+// allocates nothing.
+void test_decisions_are_valid() {
+  for (const auto name : policy_names()) {
+    State state;
+    for (int32_t i = 0; i < 6; ++i) state.enqueue(state.add(i % 2, 1'000'000 * i));
+    state.run(0, state.add(0, 0, 7), 1);
+    state.workers[2] = {.task = state.add(1, 0, 2)};
+    const auto policy = make_policy(name, 2, state.models);
+    CHECK(policy->name() == name);
+    for (int64_t now_ns = 0; now_ns < 60'000'000; now_ns += 500'000) {
+      for (int32_t worker = 0; worker < 3; ++worker) {
+        const EventKind kind = worker == 1 ? EventKind::kWorkerIdle : EventKind::kBlockEnd;
+        const View view = state.view();
+        const long before = allocations;
+        const Decision decision = policy->decide(view, {kind, worker}, now_ns);
+        CHECK(allocations == before);
+        CHECK(!reason_text(decision.reason).empty());
+        if (kind == EventKind::kBlockEnd) CHECK(decision.task == state.workers[worker].task);
+        if (decision.task == kNone || decision.action != Action::kRun) continue;
+        const Task& task = state.tasks[decision.task];
+        CHECK(decision.layer_begin == task.next_layer && decision.layer_end > task.next_layer);
+        CHECK(decision.layer_end <= state.models[task.model].layers());
+        CHECK(decision.cores >= 1 && decision.cores <= 2);
+        if (decision.revoke_worker != kNone) CHECK(decision.revoke_keep >= 1);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  test_deadline_begins();
+  test_deadline_refuses();
+  test_deadline_waits();
+  test_deadline_waiter_is_asked();
+  test_deadline_revokes();
+  test_deadline_without_target();
+  test_deadline_options();
+  test_veltair_deadline();
+  test_prema();
+  test_prema_preempts();
+  test_decisions_are_valid();
+  return 0;
+}
