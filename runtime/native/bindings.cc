@@ -11,6 +11,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -33,6 +34,7 @@
 #include "native/ipc/worker.h"
 #include "native/sched/batcher.h"
 #include "native/sched/batching.h"
+#include "native/sched/interference.h"
 #include "native/sched/placement.h"
 #include "native/sched/plan.h"
 #include "native/sched/policy.h"
@@ -40,6 +42,7 @@
 #include "native/sched/veltair_policy.h"
 #include "native/sched/view.h"
 #include "native/sim/device_simulator.h"
+#include "native/sim/simulator.h"
 
 namespace nb = nanobind;
 
@@ -640,6 +643,99 @@ void bind_sched(nb::module_& parent) {
   m.def("policy_names", &veltair::sched::policy_names);
 }
 
+// ---- sim
+
+// int64[rows, columns] or int64[rows] that Python owns from here on.
+nb::object owned(std::vector<int64_t> values, size_t columns = 0) {
+  auto* kept = new std::vector<int64_t>(std::move(values));
+  const nb::capsule owner(
+      kept, [](void* pointer) noexcept { delete static_cast<std::vector<int64_t>*>(pointer); });
+  const size_t rows = columns == 0 ? kept->size() : kept->size() / columns;
+  const size_t shape[2] = {rows, columns};
+  return nb::cast(
+      nb::ndarray<nb::numpy, int64_t>(kept->data(), columns == 0 ? 1 : 2, shape, owner));
+}
+
+nb::dict machine_totals(const veltair::sim::MachineTotals& totals) {
+  nb::dict found;
+  found["events"] = totals.events;
+  found["decisions"] = totals.decisions;
+  found["revocations"] = totals.revocations;
+  found["first_ns"] = totals.first_ns;
+  found["last_ns"] = totals.last_ns;
+  found["max_cores"] = totals.max_cores;
+  found["max_cores_wanted"] = totals.max_cores_wanted;
+  return found;
+}
+
+nb::dict model_totals(const veltair::sim::ModelTotals& totals) {
+  nb::dict found;
+  found["blocks"] = totals.blocks;
+  found["conflicts"] = totals.conflicts;
+  found["expansions"] = totals.expansions;
+  found["core_ns"] = totals.core_ns;
+  found["busy_ns"] = totals.busy_ns;
+  return found;
+}
+
+// What a simulation found, as arrays in the order of the arrivals, and sums.
+nb::dict simulated(const veltair::sim::Simulator& simulator) {
+  const veltair::sim::Queries& queries = simulator.queries();
+  nb::dict found;
+  found["start_ns"] = owned(queries.start_ns);
+  found["end_ns"] = owned(queries.end_ns);
+  found["outcome"] = owned({queries.outcome.begin(), queries.outcome.end()});
+  found["machine"] = machine_totals(simulator.machine());
+  nb::list models;
+  for (const auto& totals : simulator.models()) models.append(model_totals(totals));
+  found["models"] = models;
+  std::vector<int64_t> rows;
+  for (const veltair::sim::Segment& each : simulator.segments()) {
+    rows.insert(rows.end(), {each.query, each.worker, each.layer_begin, each.layer_end,
+                             each.cores_wanted, each.cores, each.start_ns, each.end_ns});
+  }
+  found["segments"] = owned(std::move(rows), 8);
+  return found;
+}
+
+nb::dict simulate(const std::vector<veltair::sched::ModelProfile>& models,
+                  const veltair::sched::Policy& policy, nb::handle arrival_ns, nb::handle model,
+                  int32_t cores, int32_t workers, int32_t max_queue, int64_t conflict_ns,
+                  int64_t decision_ns, bool expand_if_shorter, std::optional<int32_t> level,
+                  bool trace) {
+  const Buffer arrivals(arrival_ns, false);
+  const Buffer kinds(model, false);
+  int32_t levels = 1;
+  for (const auto& profile : models) levels = std::max(levels, profile.levels);
+  std::unique_ptr<veltair::sched::Interference> interference;
+  if (level) {
+    interference = std::make_unique<veltair::sched::ConstantInterference>(*level);
+  } else {
+    interference = std::make_unique<veltair::sched::OccupancyInterference>(levels);
+  }
+  veltair::sim::Simulator simulator({.cores = cores,
+                                     .workers = workers,
+                                     .max_queue = max_queue,
+                                     .conflict_ns = conflict_ns,
+                                     .decision_ns = decision_ns,
+                                     .expand_if_shorter = expand_if_shorter,
+                                     .trace = trace},
+                                    models, policy, *interference);
+  {
+    const nb::gil_scoped_release released;
+    const size_t count = static_cast<size_t>(kinds.size_bytes()) / sizeof(int32_t);
+    simulator.run(times_of(arrivals), {static_cast<const int32_t*>(kinds.data()), count});
+  }
+  return simulated(simulator);
+}
+
+void bind_sim(nb::module_& parent) {
+  nb::module_ m = parent.def_submodule("sim", "A simulated machine that asks the same policies.");
+  m.def("simulate", &simulate, nb::kw_only(), "models"_a, "policy"_a, "arrival_ns"_a, "model"_a,
+        "cores"_a, "workers"_a, "max_queue"_a, "conflict_ns"_a, "decision_ns"_a,
+        "expand_if_shorter"_a, "level"_a.none(), "trace"_a);
+}
+
 // ---- ipc
 
 using veltair::ipc::Board;
@@ -992,6 +1088,7 @@ NB_MODULE(_native, m) {
   m.doc() = "Veltair's native engine, policies and shared segment.";
   bind_engine(m);
   bind_sched(m);
+  bind_sim(m);
   bind_ipc(m);
   bind_devices(m);
 }

@@ -172,6 +172,9 @@ void test_veltair() {
   decision = policy->decide(state.view(), {EventKind::kBlockEnd, 0}, 0);
   CHECK(decision.layer_begin == 1 && decision.layer_end == 4);
   CHECK(decision.cores == 24);  // 7000 ns of work within 300 ns
+  // On a machine that the averages fill there is no threshold, and one block.
+  const auto small = make_policy("veltair-as", 60, state.models);
+  CHECK(small->decide(state.view(), {EventKind::kBlockEnd, 0}, 0).layer_end == 6);
   // Alone it is one block: the threshold is 44.
   state.workers[1] = state.workers[2] = {};
   decision = policy->decide(state.view(), {EventKind::kBlockEnd, 0}, 0);

@@ -94,10 +94,9 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
   int32_t end = plan.layers();
   int32_t cores = 0;
   if (veltair_blocks_) {
-    const int32_t average = plan.average_cores(level);
-    const int32_t spare =
-        threshold(total_cores_, active_cores(view, plans_, outlook.task, level), average);
-    end = first_pivot(plan, begin, spare + average, level);
+    const int32_t active = active_cores(view, plans_, outlook.task, level);
+    const int32_t spare = threshold(total_cores_, active, plan.average_cores(level));
+    end = block_end(plan, begin, spare, level);
     const int64_t share_left_ns = std::max<int64_t>(plan.share_ns(begin, plan.layers()), 1);
     const double part = static_cast<double>(plan.share_ns(begin, end)) / share_left_ns;
     const int64_t left_ns =

@@ -5,7 +5,7 @@
 
 namespace veltair::sched {
 
-ModelPlan::ModelPlan(const ModelProfile& profile, int32_t total_cores)
+ModelPlan::ModelPlan(const ModelProfile& profile, int32_t total_cores, int32_t versions)
     : layers_(profile.layers()),
       levels_(profile.levels),
       total_cores_(total_cores),
@@ -16,7 +16,7 @@ ModelPlan::ModelPlan(const ModelProfile& profile, int32_t total_cores)
   if (counts_.empty()) counts_.push_back(total_cores);
   const NeededCores needed = needed_cores(profile, total_cores);
   need_ = needed.need;
-  choose_variants(profile, needed.cores);
+  choose_variants(profile, needed.cores, versions);
   fill_times(profile);
   fill_shares(profile, profile.qos_ns > 0 ? profile.qos_ns : needed.expected_ns);
   average_cores_.push_back(needed.cores);
@@ -30,8 +30,10 @@ ModelPlan::ModelPlan(const ModelProfile& profile, int32_t total_cores)
   }
 }
 
-void ModelPlan::choose_variants(const ModelProfile& profile, int32_t reference_cores) {
-  for (int32_t level = 0; level < levels_; ++level) {
+void ModelPlan::choose_variants(const ModelProfile& profile, int32_t reference_cores,
+                                int32_t versions) {
+  for (int32_t each = 0; each < levels_; ++each) {
+    const int32_t level = versions == kOwnVersions ? each : clamped(versions);
     for (int32_t l = 0; l < layers_; ++l) {
       int32_t best = 0;
       int64_t best_ns = 0;

@@ -23,7 +23,9 @@ namespace veltair::sched {
 // Ownership: owns its tables. Thread-safety: immutable.
 class ModelPlan {
  public:
-  ModelPlan(const ModelProfile& profile, int32_t total_cores);
+  // `versions`: the level whose variants run at every level; kOwnVersions: each level's own.
+  static constexpr int32_t kOwnVersions = -1;
+  ModelPlan(const ModelProfile& profile, int32_t total_cores, int32_t versions = kOwnVersions);
 
   int32_t layers() const { return layers_; }
   int32_t levels() const { return levels_; }
@@ -69,7 +71,7 @@ class ModelPlan {
   }
   // The first measured count that keeps the budget, or 0.
   int32_t first_within(int32_t begin, int32_t end, int64_t budget_ns, int32_t level) const;
-  void choose_variants(const ModelProfile& profile, int32_t reference_cores);
+  void choose_variants(const ModelProfile& profile, int32_t reference_cores, int32_t versions);
   void fill_times(const ModelProfile& profile);
   void fill_shares(const ModelProfile& profile, int64_t target_ns);
 

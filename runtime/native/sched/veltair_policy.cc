@@ -16,6 +16,11 @@ int32_t first_pivot(const ModelPlan& plan, int32_t begin, int32_t limit, int32_t
   return std::min(layer, plan.layers());
 }
 
+int32_t block_end(const ModelPlan& plan, int32_t begin, int32_t spare, int32_t level) {
+  if (spare <= 0) return plan.layers();
+  return first_pivot(plan, begin, spare + plan.average_cores(level), level);
+}
+
 std::vector<int32_t> form_blocks(const ModelPlan& plan, int32_t limit, int32_t level) {
   std::vector<int32_t> ends;
   for (int32_t begin = 0; begin < plan.layers(); begin = ends.back()) {
@@ -51,9 +56,9 @@ Decision VeltairPolicy::decide(const View& view, const Event& event, int64_t /*n
   const int32_t begin = task.next_layer;
   int32_t end = plan.layers();
   if (kind_.blocks) {
-    const int32_t average = plan.average_cores(level);
-    const int32_t spare = threshold(total_cores_, active_cores(view, plans_, id, level), average);
-    end = first_pivot(plan, begin, spare + average, level);
+    const int32_t active = active_cores(view, plans_, id, level);
+    const int32_t spare = threshold(total_cores_, active, plan.average_cores(level));
+    end = block_end(plan, begin, spare, level);
   }
   const int64_t budget_ns = plan.share_ns(begin, end);
   const int32_t cores = plan.cores_for(begin, end, budget_ns, level);

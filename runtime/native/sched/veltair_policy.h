@@ -16,6 +16,10 @@ int32_t threshold(int32_t total_cores, int32_t sum_of_averages, int32_t average)
 // layers where there is none (Algorithm 2, Finding1stPivot).
 int32_t first_pivot(const ModelPlan& plan, int32_t begin, int32_t limit, int32_t level);
 
+// Where the block that begins at `begin` ends under a threshold: at the first pivot, or, where the
+// threshold is 0, with the model (see VeltairPolicy).
+int32_t block_end(const ModelPlan& plan, int32_t begin, int32_t spare, int32_t level);
+
 // All blocks of a whole model (Algorithm 2, FormingLBs): where each ends. For tests and figures; a
 // policy forms one block at a time.
 std::vector<int32_t> form_blocks(const ModelPlan& plan, int32_t limit, int32_t level);
@@ -35,6 +39,9 @@ int32_t active_cores(const View& view, std::span<const ModelPlan> plans, int32_t
 //   goes on at `pivot + 1`, which would lose the pivot, and ends never where there is no pivot.
 // - Avg_C is the whole model's, not the remaining layers': the plan is one line in Fig. 10a.
 // - The threshold is rounded down; where the active models' averages exceed the machine it is 0.
+// - At a threshold of 0 the rest of the model is one block. Taken literally every layer that needs
+//   the average or more would then be a pivot, so that blocks would shrink to layers just when
+//   conflicts are likeliest, against §4.2's aim of core counts close to the average.
 // - On overload nothing is refused or reordered: a block begins on the cores that are free.
 // - A target that is already lost, and a block that ends early, change no share: a late query
 //   doesn't take cores from those that can still be in time.

@@ -1,0 +1,180 @@
+// The simulated machine: times worked out by hand, and what a policy may not do to it.
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include "check.h"
+#include "native/sim/simulator.h"
+
+namespace {
+
+using namespace veltair::sched;
+using veltair::sim::MachineOptions, veltair::sim::Outcome, veltair::sim::Simulator;
+
+// `layers` equal layers of `layer_ns` on one core, with a perfect speed-up up to 4.
+ModelProfile even(int64_t qos_ns, int32_t layers, int64_t layer_ns) {
+  ModelProfile made;
+  made.qos_ns = qos_ns;
+  made.cores = {1, 2, 4};
+  made.model_ns = {layers * layer_ns, layers * layer_ns / 2, layers * layer_ns / 4};
+  made.variants.assign(layers, 1);
+  for (int32_t l = 0; l < layers; ++l) {
+    made.layer_ns.insert(made.layer_ns.end(), {layer_ns, layer_ns / 2, layer_ns / 4});
+  }
+  made.finish();
+  return made;
+}
+
+MachineOptions machine(int32_t cores) {
+  return {.cores = cores, .workers = 4, .conflict_ns = 100, .trace = true};
+}
+
+const ConstantInterference kAlone(0);
+
+// Two tasks of 4 x 1000 core-ns that want 2 of 3 cores each.
+void test_conflict() {
+  const std::vector<ModelProfile> models = {even(2000, 4, 1000)};
+  const auto policy = make_policy("model", 3, models);
+  Simulator simulator(machine(3), models, *policy, kAlone);
+  const std::vector<int64_t> arrivals = {0, 500};
+  simulator.run(arrivals, std::vector<int32_t>{0, 0});
+  // The first takes 2000 ns on 2 cores. The second begins on 1 core, and at 2000 has 2500 of its
+  // 4000 ns left: 1250 on two cores, and the cost of 100.
+  CHECK(simulator.queries().end_ns == (std::vector<int64_t>{2000, 3350}));
+  CHECK(simulator.queries().start_ns == (std::vector<int64_t>{0, 500}));
+  const auto& totals = simulator.models()[0];
+  CHECK(totals.blocks == 2 && totals.conflicts == 1 && totals.expansions == 1);
+  CHECK(totals.core_ns == 2 * 2000 + 1 * 1500 + 2 * 1350 && totals.busy_ns == 2000 + 2850);
+  CHECK(simulator.machine().max_cores == 3 && simulator.machine().max_cores_wanted == 4);
+  CHECK(simulator.machine().last_ns == 3350 && simulator.segments().size() == 3);
+}
+
+void test_expansion_that_would_not_help() {
+  const std::vector<ModelProfile> models = {even(2000, 4, 1000)};
+  const auto policy = make_policy("model", 3, models);
+  MachineOptions options = machine(3);
+  options.conflict_ns = 1250;  // exactly what the second core would save
+  options.expand_if_shorter = true;
+  Simulator simulator(options, models, *policy, kAlone);
+  simulator.run(std::vector<int64_t>{0, 500}, std::vector<int32_t>{0, 0});
+  CHECK(simulator.queries().end_ns[1] == 4500 && simulator.models()[0].expansions == 0);
+}
+
+void test_queue_and_ties() {
+  const std::vector<ModelProfile> models = {even(4000, 4, 1000)};
+  const auto policy = make_policy("layer", 1, models);
+  MachineOptions options = machine(1);
+  options.max_queue = 1;
+  options.decision_ns = 10;
+  Simulator simulator(options, models, *policy, kAlone);
+  // The third finds the queue full; the fourth comes at the very end of the first: before it.
+  simulator.run(std::vector<int64_t>{0, 1, 2, 4040}, std::vector<int32_t>{0, 0, 0, 0});
+  CHECK(simulator.queries().end_ns == (std::vector<int64_t>{4040, 8080, 2, 4040}));
+  const auto full = static_cast<uint8_t>(Outcome::kQueueFull);
+  CHECK(simulator.queries().outcome == (std::vector<uint8_t>{0, 0, full, full}));
+  CHECK(simulator.models()[0].blocks == 8);
+}
+
+void test_deadline_waits_and_refuses() {
+  // A long task (16 layers, 16 us on one core) and a short, urgent one.
+  const std::vector<ModelProfile> models = {even(40'000, 16, 1000), even(3000, 2, 1000)};
+  const auto policy = make_policy("deadline", 1, models, {.max_block_ns = 2000});
+  Simulator simulator(machine(1), models, *policy, kAlone);
+  simulator.run(std::vector<int64_t>{0, 1500, 1600}, std::vector<int32_t>{0, 1, 1});
+  // At 2000 the long one waits for the short one, until 4000. The third could not be in time then.
+  CHECK(simulator.queries().end_ns == (std::vector<int64_t>{18'000, 4000, 4000}));
+  const auto refused = static_cast<uint8_t>(Outcome::kRefused);
+  CHECK(simulator.queries().outcome == (std::vector<uint8_t>{0, 0, refused}));
+  CHECK(simulator.queries().start_ns[2] == -1);
+}
+
+void test_deadline_revokes() {
+  const std::vector<ModelProfile> models = {even(100'000, 16, 4000), even(9000, 2, 4000)};
+  const auto policy = make_policy("deadline", 4, models, {.max_block_ns = 8000});
+  Simulator simulator(machine(4), models, *policy, kAlone);
+  simulator.run(std::vector<int64_t>{0, 100}, std::vector<int32_t>{0, 1});
+  CHECK(simulator.machine().revocations == 1);
+  CHECK(simulator.queries().start_ns[1] == 100);  // at once, amid the other's block
+  CHECK(simulator.queries().end_ns[1] <= 9100);
+}
+
+void test_versions_and_levels() {
+  ModelProfile profile;
+  profile.qos_ns = 1000;
+  profile.cores = {1};
+  profile.levels = 2;
+  profile.model_ns = {100, 400};
+  profile.variants = {2};
+  profile.layer_ns = {100, 400, 150, 200};
+  profile.finish();
+  const std::vector<ModelProfile> models = {profile};
+  const ConstantInterference high(1);
+  int64_t ends[2];
+  int i = 0;
+  for (const char* name : {"veltair-as", "veltair-ac"}) {
+    const auto policy = make_policy(name, 1, models);
+    Simulator simulator(machine(1), models, *policy, high);
+    simulator.run(std::vector<int64_t>{0}, std::vector<int32_t>{0});
+    ends[i++] = simulator.queries().end_ns[0];
+  }
+  CHECK(ends[0] == 400);  // the version for an empty machine, under interference
+  CHECK(ends[1] == 200);  // the version for the level
+}
+
+void test_bad_input() {
+  const std::vector<ModelProfile> models = {even(2000, 4, 1000)};
+  const auto policy = make_policy("model", 3, models);
+  MachineOptions none = machine(3);
+  none.workers = 0;
+  CHECK_THROWS(Simulator(none, models, *policy, kAlone), std::invalid_argument);
+  CHECK_THROWS(Simulator(machine(3), {}, *policy, kAlone), std::invalid_argument);
+  Simulator simulator(machine(3), models, *policy, kAlone);
+  const std::vector<int32_t> two = {0, 0};
+  CHECK_THROWS(simulator.run(std::vector<int64_t>{2, 1}, two), std::invalid_argument);
+  CHECK_THROWS(simulator.run(std::vector<int64_t>{-1, 1}, two), std::invalid_argument);
+  CHECK_THROWS(simulator.run(std::vector<int64_t>{1}, two), std::invalid_argument);
+  CHECK_THROWS(simulator.run(std::vector<int64_t>{1, 2}, std::vector<int32_t>{0, 1}),
+               std::invalid_argument);
+}
+
+// Breaks one rule each.
+class BadPolicy final : public Policy {
+ public:
+  explicit BadPolicy(int kind) : kind_(kind) {}
+  std::string_view name() const override { return "bad"; }
+  Decision decide(const View& view, const Event& event, int64_t) const override {
+    const int32_t task = task_of(view, event);
+    const int32_t next = view.tasks[task].next_layer;
+    if (kind_ == 0) return {.task = task, .layer_begin = next, .layer_end = next, .cores = 1};
+    if (kind_ == 1) return {.task = task, .layer_begin = 1, .layer_end = 4, .cores = 1};
+    if (kind_ == 2) return {.task = task, .layer_begin = next, .layer_end = 5, .cores = 1};
+    if (kind_ == 3) return {.task = task, .action = Action::kRefuse};
+    return {.action = Action::kWait};  // for ever
+  }
+
+ private:
+  const int kind_;
+};
+
+void test_bad_policies() {
+  const std::vector<ModelProfile> models = {even(2000, 4, 1000)};
+  for (int kind = 0; kind < 5; ++kind) {
+    const BadPolicy policy(kind);
+    Simulator simulator(machine(3), models, policy, kAlone);
+    CHECK_THROWS(simulator.run(std::vector<int64_t>{0}, std::vector<int32_t>{0}), std::logic_error);
+  }
+}
+
+}  // namespace
+
+int main() {
+  test_conflict();
+  test_expansion_that_would_not_help();
+  test_queue_and_ties();
+  test_deadline_waits_and_refuses();
+  test_deadline_revokes();
+  test_versions_and_levels();
+  test_bad_input();
+  test_bad_policies();
+  return 0;
+}
