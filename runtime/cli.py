@@ -61,6 +61,14 @@ COMMANDS = {
         module="veltair.eval.loadgen_command",
         summary="Load a server with MLPerf LoadGen and report what it kept.",
     ),
+    "simulate": Command(
+        module="veltair.runtime.simulate.simulate_command",
+        summary="Run a scenario on a simulated machine.",
+    ),
+    "capacity": Command(
+        module="veltair.runtime.simulate.capacity_command",
+        summary="Find the highest rate that a simulated machine keeps its targets at.",
+    ),
 }
 
 # Packages that an installation may lack, and the extra of pyproject.toml that brings each.

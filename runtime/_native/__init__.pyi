@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from . import devices as devices
 from . import ipc as ipc
 from . import sched as sched
+from . import sim as sim
 
 # The engine (runtime/native/engine).
 

@@ -1,0 +1,1 @@
+"""The simulated driver: scenarios, their profiles and arrivals, runs, capacity and reports."""

@@ -1,0 +1,94 @@
+"""The highest rate at which enough of every model's queries are in time."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+import msgspec
+
+from veltair.runtime._native import sched
+from veltair.runtime.errors import ConfigError
+from veltair.runtime.simulate.metrics import satisfied
+from veltair.runtime.simulate.profiles import load_profiles
+from veltair.runtime.simulate.run import simulate
+from veltair.runtime.simulate.scenario import Scenario
+
+PRECISION = 0.01
+_LOWEST_QPS = 1e-3
+_HIGHEST_QPS = 1e8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """What `find_capacity` found.
+
+    Attributes:
+        capacity_qps: median over the seeds.
+        by_seed_qps: of each seed, in order.
+        simulations: how many were run.
+    """
+
+    capacity_qps: float
+    by_seed_qps: tuple[float, ...]
+    simulations: int
+
+
+def find_capacity(scenario: Scenario, percentile: float, seeds: int) -> Capacity:
+    """Bisects the rate to 1 % for each of `seeds` seeds, from the scenario's on.
+
+    Args:
+        scenario: its arrivals' rate is only where the search begins.
+        percentile: of each model's queries that must be within their target, in percent.
+        seeds: how many.
+
+    Raises:
+        ConfigError: no rate is low enough, or the arrivals have no rate to change.
+    """
+    if scenario.arrivals.process == "file":
+        raise ConfigError(
+            'arrivals.process = "file": recorded arrivals have one rate; choose another'
+        )
+    profiles = load_profiles(scenario)
+    found: list[float] = []
+    simulations = 0
+    for seed in range(scenario.arrivals.seed, scenario.arrivals.seed + seeds):
+        low, high = 0.0, 0.0  # the highest rate that is kept and the lowest that isn't; 0: unknown
+        rate = found[-1] if found else scenario.arrivals.rate_qps
+        while low == 0 or high == 0 or high > low * (1 + PRECISION):
+            simulations += 1
+            if keeps(scenario, profiles, rate, seed, percentile):
+                low = rate
+                rate = (low + high) / 2 if high else rate * 1.5
+            else:
+                high = rate
+                rate = (low + high) / 2 if low else rate / 1.5
+            if not _LOWEST_QPS < rate < _HIGHEST_QPS:
+                raise ConfigError(
+                    f"arrivals.rate_qps: at {rate:.3g} queries a second {percentile:g} % "
+                    f"{'still are' if low else 'still are not'} in time; there is no capacity to "
+                    "find between such rates"
+                )
+        found.append(low)
+    return Capacity(
+        capacity_qps=statistics.median(found), by_seed_qps=tuple(found), simulations=simulations
+    )
+
+
+def keeps(
+    scenario: Scenario,
+    profiles: list[sched.ModelProfile],
+    rate_qps: float,
+    seed: int,
+    percentile: float,
+) -> bool:
+    """Whether at least `percentile` % of each model's queries are in time at a rate."""
+    arrivals = msgspec.structs.replace(scenario.arrivals, rate_qps=rate_qps, seed=seed)
+    found = simulate(msgspec.structs.replace(scenario, arrivals=arrivals), profiles=profiles)
+    in_time = satisfied(found)[arrivals.warmup_queries :]
+    model = found.arrivals.model[arrivals.warmup_queries :]
+    return all(
+        in_time[model == index].mean() * 100 >= percentile
+        for index in range(len(profiles))
+        if (model == index).any()
+    )

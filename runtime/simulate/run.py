@@ -1,0 +1,103 @@
+"""One simulation: a scenario's machine, policy and arrivals, and what came of each query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veltair.runtime._native import sched, sim
+from veltair.runtime.errors import ConfigError
+from veltair.runtime.simulate.arrivals import Arrivals, make_arrivals
+from veltair.runtime.simulate.profiles import load_profiles
+from veltair.runtime.simulate.scenario import Scenario
+
+SERVED, REFUSED, QUEUE_FULL = range(3)
+_WORKERS_A_CORE = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulated:
+    """A finished simulation.
+
+    Attributes:
+        arrivals: what was asked.
+        qos_ns: int64[M], target of each model; 0: none.
+        start_ns: int64[Q], of the first block; -1: none.
+        end_ns: int64[Q], or when the query was refused.
+        outcome: int64[Q], SERVED, REFUSED or QUEUE_FULL.
+        machine: sums over the machine, as `MachineTotals` in native/sim/simulator.h.
+        models: the same by model, as `ModelTotals`.
+        segments: int64[S, 8]: query, worker, layer_begin, layer_end, cores_wanted, cores, start_ns,
+            end_ns of each part of a block on an unchanged number of cores; empty without a trace.
+    """
+
+    arrivals: Arrivals
+    qos_ns: NDArray[np.int64]
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    outcome: NDArray[np.int64]
+    machine: dict[str, int]
+    models: list[dict[str, int]]
+    segments: NDArray[np.int64]
+
+
+def make_policy(scenario: Scenario, profiles: list[sched.ModelProfile]) -> sched.Policy:
+    """Makes the scenario's scheduling policy.
+
+    Raises:
+        ConfigError: a parameter is out of range for this machine.
+    """
+    policy = scenario.policy
+    try:
+        return sched.make_policy(
+            policy.scheduling,
+            scenario.machine.cores,
+            profiles,
+            max_block_ns=round(policy.max_block_us * 1000),
+            margin_percent=policy.margin_percent,
+            partition_cores=policy.partition_cores,
+        )
+    except ValueError as error:
+        raise ConfigError(f"policy: {error}") from error
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    profiles: list[sched.ModelProfile] | None = None,
+    arrivals: Arrivals | None = None,
+    trace: bool = False,
+) -> Simulated:
+    """Runs a scenario to the end of its last query.
+
+    Args:
+        scenario: what to run.
+        profiles: of its models, where they have been loaded before.
+        arrivals: in place of the scenario's.
+        trace: whether to keep the segments.
+
+    Raises:
+        VeltairError: see `load_profiles`, `make_arrivals` and `make_policy`.
+    """
+    profiles = load_profiles(scenario) if profiles is None else profiles
+    arrivals = make_arrivals(scenario) if arrivals is None else arrivals
+    machine = scenario.machine
+    found: dict[str, Any] = sim.simulate(
+        models=profiles,
+        policy=make_policy(scenario, profiles),
+        arrival_ns=arrivals.time_ns,
+        model=arrivals.model,
+        cores=machine.cores,
+        workers=machine.workers or machine.cores * _WORKERS_A_CORE,
+        max_queue=machine.max_queue,
+        conflict_ns=round(machine.conflict_us * 1000),
+        decision_ns=round(machine.decision_us * 1000),
+        expand_if_shorter=machine.expand == "if_shorter",
+        level=machine.level if machine.interference == "constant" else None,
+        trace=trace,
+    )
+    qos_ns = np.array([profile.qos_ns for profile in profiles], dtype=np.int64)
+    return Simulated(arrivals=arrivals, qos_ns=qos_ns, **found)

@@ -1,0 +1,321 @@
+"""A simulation's scenario: a TOML file as frozen records.
+
+Each field's type carries its bounds and its meaning (`msgspec.Meta`). An unknown key, a wrong type
+or a value out of range is refused before anything runs, with the field's name. Durations are in
+milliseconds, microseconds or seconds, as the name says, and become integer nanoseconds here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from veltair.runtime.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_S = TypeVar("_S", bound=msgspec.Struct)
+
+NS_PER_MS = 1_000_000
+_LONGEST_MS = 1e6
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the sections: immutable, keyword-only."""
+
+
+class MachineSection(_Section, frozen=True, kw_only=True):
+    """`[machine]`: what is simulated."""
+
+    cores: Annotated[int, Meta(ge=1, le=4096, description="cores of the machine")]
+    workers: Annotated[
+        int,
+        Meta(ge=0, le=65_536, description="tasks amid their layers at once; 0: two a core"),
+    ] = 0
+    max_queue: Annotated[
+        int,
+        Meta(ge=1, le=100_000_000, description="tasks that wait; one more is refused"),
+    ] = 1_000_000
+    conflict_us: Annotated[
+        float,
+        Meta(ge=0, le=1e6, description="cost to a running block each time that it gains cores"),
+    ] = 220.0
+    decision_us: Annotated[
+        float, Meta(ge=0, le=1e6, description="cost of a decision to the block that it begins")
+    ] = 2.0
+    expand: Annotated[
+        Literal["always", "if_shorter"],
+        Meta(description="whether a block takes free cores whose cost makes it end later"),
+    ] = "always"
+    interference: Annotated[
+        Literal["constant", "occupancy"],
+        Meta(description="level of interference: `level`, or by the share of the cores in use"),
+    ] = "constant"
+    level: Annotated[
+        int, Meta(ge=0, le=1000, description="index of the constant level in the profiles")
+    ] = 0
+
+
+class PolicySection(_Section, frozen=True, kw_only=True):
+    """`[policy]`: the three decisions and their parameters."""
+
+    batching: Annotated[
+        Literal["none"], Meta(description="none: each query is a task of its own")
+    ] = "none"
+    scheduling: Annotated[
+        str,
+        Meta(
+            pattern="^(model|layer|block-[1-9][0-9]{0,3}|prema|partition|veltair(-as|-ac)?|"
+            "(veltair-)?deadline)$",
+            description="model, layer, block-N, prema, partition, veltair-as, veltair-ac, veltair, "
+            "deadline, veltair-deadline",
+        ),
+    ] = "model"
+    placement: Annotated[Literal["local"], Meta(description="local: the machine's cores")] = "local"
+    max_block_us: Annotated[
+        float,
+        Meta(ge=1, le=1e9, description="deadline: longest predicted time between boundaries"),
+    ] = 2000.0
+    margin_percent: Annotated[
+        int, Meta(ge=1, le=100, description="deadline: part of the time left that a task plans on")
+    ] = 75
+    partition_cores: Annotated[
+        int,
+        Meta(ge=0, le=4096, description="partition: cores of an instance; 0: by the profiles"),
+    ] = 0
+
+
+class ModelSection(_Section, frozen=True, kw_only=True):
+    """`[[model]]`: one model that queries ask for."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=255, description="its name in the report")]
+    profile: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="a CSV of layer times by cores, or an artifact's folder; relative to the "
+            "scenario, or the name of a file of eval/data",
+        ),
+    ]
+    qos_ms: Annotated[
+        float | None,
+        Meta(description="latency target from the arrival; left out: the artifact's"),
+    ] = None
+    weight: Annotated[
+        float, Meta(gt=0, le=1e9, description="its part of the queries, relative to the others")
+    ] = 1.0
+    priority: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="prema: weight of a query's waiting time")
+    ] = 1
+    core_step: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=4096,
+            description="0: policies choose among the measured core counts; N: among the multiples "
+            "of N, with interpolated times",
+        ),
+    ] = 0
+
+
+class ArrivalsSection(_Section, frozen=True, kw_only=True):
+    """`[arrivals]`: when queries arrive."""
+
+    process: Annotated[
+        Literal["poisson", "gamma", "uniform", "diurnal", "file"],
+        Meta(
+            description="poisson; gamma: intervals of that distribution; uniform: times drawn "
+            "evenly over the whole run; diurnal: Poisson at a rate that rises and falls; file"
+        ),
+    ] = "poisson"
+    rate_qps: Annotated[
+        float, Meta(gt=0, le=1e9, description="mean rate over all models; a file has its own")
+    ] = 100.0
+    queries: Annotated[
+        int, Meta(ge=1, le=100_000_000, description="how many; of a file at most that many")
+    ] = 30_000
+    warmup_queries: Annotated[
+        int, Meta(ge=0, le=100_000_000, description="the first ones, which no figure counts")
+    ] = 0
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="of times and models, apart")] = 1
+    shape: Annotated[
+        float, Meta(gt=0, le=1e6, description="gamma: 1 is Poisson, less is burstier")
+    ] = 1.0
+    period_s: Annotated[
+        float, Meta(gt=0, le=1e9, description="diurnal: time of one rise and fall")
+    ] = 86_400.0
+    amplitude: Annotated[
+        float,
+        Meta(ge=0, le=1, description="diurnal: the rate goes from 1 - a to 1 + a of the mean"),
+    ] = 0.5
+    file: Annotated[
+        str, Meta(description="file: CSV with a line `arrival_ns,model` and a line a query")
+    ] = ""
+
+    def __post_init__(self) -> None:
+        """Refuses a warm-up that would leave nothing to count, and a file without a name."""
+        if self.warmup_queries >= self.queries:
+            raise ValueError("warmup_queries must be less than queries")
+        if (self.process == "file") != bool(self.file):
+            raise ValueError('`file` and process = "file" go together')
+
+
+class Scenario(_Section, frozen=True, kw_only=True):
+    """The whole scenario.
+
+    Attributes:
+        folder: where relative paths begin.
+    """
+
+    machine: MachineSection
+    policy: PolicySection
+    model: tuple[ModelSection, ...]
+    arrivals: ArrivalsSection
+    folder: Path
+
+
+def read_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:
+    """Reads and checks a scenario.
+
+    Args:
+        path: the TOML file.
+        overrides: `section.key=value` each, as `--set` takes them; a model's key is
+            `model.NAME.key`, or `model.key` where there is one model.
+
+    Raises:
+        ConfigError: the file can't be read or parsed, or a field breaks its rule.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: the scenario can't be read ({error.strerror}); name a TOML file that exists"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}; correct that place") from error
+    for override in overrides:
+        _override(table, override)
+    return parse_scenario(table, folder=path.parent, source=str(path))
+
+
+def parse_scenario(
+    table: Mapping[str, Any], folder: Path = Path(), source: str = "scenario"
+) -> Scenario:
+    """Checks a table, as `tomllib` returns it.
+
+    Args:
+        table: section name to a table of keys; `model` to a list of tables.
+        folder: where relative paths begin.
+        source: named at the front of an error message.
+
+    Raises:
+        ConfigError: a field breaks its rule.
+    """
+    known = ["machine", "policy", "model", "arrivals"]
+    for name in table:
+        if name not in known:
+            raise ConfigError(_unknown(f"{source}: [{name}]", "section", name, known))
+    models = table.get("model", [])
+    if not isinstance(models, list) or not models:
+        raise ConfigError(f"{source}: no [[model]]; a scenario has at least one")
+    sections = [
+        _section(ModelSection, each, f"{source}: model[{index}]")
+        for index, each in enumerate(models)
+    ]
+    names = [section.name for section in sections]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{source}: model name = {name!r} twice; give each model its own")
+    for index, section in enumerate(sections):
+        qos_ms = section.qos_ms
+        if qos_ms is not None and not (0 < qos_ms <= _LONGEST_MS):  # NaN too
+            raise ConfigError(
+                f"{source}: model[{index}].qos_ms = {qos_ms}: a latency target is above 0 and at "
+                f"most {_LONGEST_MS:.0f} ms; leave it out for the artifact's own"
+            )
+    return Scenario(
+        machine=_section(MachineSection, table.get("machine", {}), f"{source}: machine"),
+        policy=_section(PolicySection, table.get("policy", {}), f"{source}: policy"),
+        model=tuple(sections),
+        arrivals=_section(ArrivalsSection, table.get("arrivals", {}), f"{source}: arrivals"),
+        folder=folder,
+    )
+
+
+def _section(kind: type[_S], table: object, where: str) -> _S:
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where} = {table!r}: a section; write its keys under its heading")
+    hints = get_type_hints(kind, include_extras=True)
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in hints:
+            raise ConfigError(_unknown(f"{where}.{key}", "field", key, list(hints)))
+        try:
+            if isinstance(value, float) and not math.isfinite(value):
+                raise msgspec.ValidationError("Expected a finite number")
+            values[key] = msgspec.convert(value, hints[key])
+        except msgspec.ValidationError as error:
+            meta = next(extra for extra in hints[key].__metadata__ if isinstance(extra, Meta))
+            raise ConfigError(
+                f"{where}.{key} = {value!r}: {_rule(hints[key], error)} ({meta.description})"
+            ) from error
+    missing = [f.name for f in msgspec.structs.fields(kind) if f.required and f.name not in values]
+    if missing:
+        raise ConfigError(f"{where}.{missing[0]} is missing; set it")
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}; change one of them") from error
+
+
+def _rule(hint: Any, error: msgspec.ValidationError) -> str:  # noqa: ANN401 # any type there is
+    choices = [c for c in get_args(get_args(hint)[0]) if isinstance(c, str)]
+    return f"expected one of {', '.join(map(repr, choices))}" if choices else str(error)
+
+
+def _unknown(where: str, noun: str, name: str, known: list[str]) -> str:
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+    return f"{where}: unknown {noun}; did you mean {nearest!r}? known: {', '.join(known)}"
+
+
+def _override(table: dict[str, Any], override: str) -> None:
+    path, equals, text = override.partition("=")
+    section, _, key = path.strip().partition(".")
+    if not equals or not key:
+        raise ConfigError(
+            f"--set {override}: expected section.key=value, as in policy.max_block_us=500"
+        )
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        value = text  # a bare word is a string
+    if section == "model":
+        target, key = _model_table(table, key, override)
+    else:
+        target = table.setdefault(section, {})
+    if not isinstance(target, dict):
+        raise ConfigError(f"--set {override}: {section} is no section")
+    target[key] = value
+
+
+def _model_table(table: dict[str, Any], key: str, override: str) -> tuple[dict[str, Any], str]:
+    models = [each for each in table.get("model", []) if isinstance(each, dict)]
+    name, dot, rest = key.rpartition(".")
+    found = [each for each in models if each.get("name") == name] if dot else models
+    if len(found) != 1:
+        raise ConfigError(
+            f"--set {override}: {len(found)} models are meant; write model.NAME.key with one of "
+            f"{', '.join(str(each.get('name')) for each in models)}"
+        )
+    return found[0], rest if dot else key
