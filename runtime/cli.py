@@ -67,7 +67,7 @@ COMMANDS = {
     ),
     "capacity": Command(
         module="veltair.runtime.simulate.capacity_command",
-        summary="Find the highest rate that a simulated machine keeps its targets at.",
+        summary="Find the highest rate that a simulated machine keeps.",
     ),
 }
 
@@ -79,6 +79,7 @@ EXTRAS = {
     "tvm": "compile",
     "mlperf_loadgen": "loadgen",
     "PIL": "demo",
+    "matplotlib": "figures",
     "sklearn": "demo",
     "tritonclient": "demo",
     "openvino": "peers",
