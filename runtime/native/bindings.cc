@@ -619,6 +619,10 @@ void bind_sched(nb::module_& parent) {
             if (worker < 0 || worker >= static_cast<int32_t>(state.workers.size())) {
               throw nb::index_error("no such worker in the state");
             }
+            if (kind == veltair::sched::EventKind::kBlockEnd &&
+                state.workers[worker].task == veltair::sched::kNone) {
+              throw nb::value_error("no block can end on an idle worker");
+            }
             return policy.decide(state.view(), {kind, worker}, now_ns);
           },
           "state"_a, "event"_a, "worker"_a, "now_ns"_a);

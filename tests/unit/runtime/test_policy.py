@@ -97,11 +97,14 @@ def test_the_same_state_gives_the_same_decision() -> None:
 
 
 def test_policies_are_made_by_name() -> None:
-    assert sched.policy_names() == ["model"]
-    assert sched.make_policy("model", 1, []).name == "model"
+    for name in (*sched.policy_names(), "block-1", "block-9999"):
+        assert sched.make_policy(name, 1, []).name == name
+    assert {"model", "layer", "block-6", "prema", "veltair", "deadline"} <= set(
+        sched.policy_names()
+    )
     assert sched.make_batching("none").name == "none"
     assert sched.make_placement("local").name == "local"
-    with pytest.raises(ValueError, match="no scheduling policy `fifo`; known: model"):
+    with pytest.raises(ValueError, match="no scheduling policy `fifo`; known: model, layer"):
         sched.make_policy("fifo", 1, [])
     with pytest.raises(ValueError, match="known: none"):
         sched.make_batching("all")
@@ -120,5 +123,68 @@ def test_wrong_states_are_refused() -> None:
     policy = sched.make_policy("model", 4, models)
     with pytest.raises(IndexError, match="no such worker"):
         policy.decide(state(models), sched.EventKind.WORKER_IDLE, 2, 0)
-    with pytest.raises(ValueError, match="begins at 1 core"):
-        sched.ModelProfile(qos_ns=0, cores=[2], levels=1, model_ns=[1], variants=[], layer_ns=[])
+    with pytest.raises(ValueError, match="task without layers"):
+        state(models, tasks=[sched.Task(model=0, next_layer=3)], queue=[], workers=[])
+    with pytest.raises(ValueError, match="core counts from 1"):
+        sched.ModelProfile(qos_ns=0, cores=[0], levels=1, model_ns=[1], variants=[], layer_ns=[])
+
+
+def layered(qos_ns: int, times_ns: list[list[int]]) -> sched.ModelProfile:
+    """Layers measured on 1, 2 and 4 cores, with equal shares of the target."""
+    return sched.ModelProfile(
+        qos_ns=qos_ns,
+        cores=(1, 2, 4),
+        levels=1,
+        model_ns=[sum(column) for column in zip(*times_ns, strict=True)],
+        variants=[1] * len(times_ns),
+        layer_ns=[time_ns for layer in times_ns for time_ns in layer],
+        layer_flops=[1] * len(times_ns),
+    )
+
+
+def test_the_threshold_divides_idle_cores_as_the_paper_does() -> None:
+    assert [sched.threshold(64, 12 + 12 + 24, average) for average in (12, 12, 24)] == [4, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("name", "end", "cores", "reason"),
+    [
+        ("layer", 1, 1, "block's share"),
+        ("block-2", 2, 2, "block's share"),
+        ("veltair-as", 1, 1, "threshold and average"),
+        ("veltair-ac", 3, 2, "all remaining layers"),
+        ("partition", 3, 4, "instance of fixed size"),
+        ("prema", 1, 4, "token is high enough"),
+        ("deadline", 3, 4, "nobody else waits"),
+    ],
+)
+def test_each_policy_says_its_block_and_its_reason(
+    name: str, end: int, cores: int, reason: str
+) -> None:
+    models = [layered(300, [[100, 50, 25], [300, 150, 75], [100, 50, 25]])]
+    policy = sched.make_policy(name, 4, models, partition_cores=4)
+    seen = state(
+        models,
+        tasks=[sched.Task(model=0, deadline_ns=300), sched.Task(model=0, next_layer=1)],
+        queue=[0],
+        workers=[sched.Running(), sched.Running()],
+    )
+    decision = policy.decide(seen, sched.EventKind.WORKER_IDLE, 0, 0)
+    assert (decision.layer_begin, decision.layer_end) == (0, end)
+    assert decision.cores == cores
+    assert decision.action == sched.Action.RUN
+    assert reason in decision.reason
+
+
+def test_deadline_waits_and_refuses() -> None:
+    models = [layered(300, [[100, 50, 25]] * 3)]
+    policy = sched.make_policy("deadline", 4, models, max_block_ns=10)
+    hopeless = state(
+        models, tasks=[sched.Task(model=0, deadline_ns=300)], queue=[0], workers=[sched.Running()]
+    )
+    decision = policy.decide(hopeless, sched.EventKind.WORKER_IDLE, 0, 226)
+    assert decision.action == sched.Action.REFUSE
+    assert "can't be met" in decision.reason
+    assert policy.needs.waiting
+    with pytest.raises(ValueError, match="idle worker"):
+        policy.decide(hopeless, sched.EventKind.BLOCK_END, 0, 0)
