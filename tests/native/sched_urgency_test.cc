@@ -261,7 +261,7 @@ void test_prema_preempts() {
 void test_decisions_are_valid() {
   for (const auto name : policy_names()) {
     State state;
-    for (int32_t i = 0; i < 6; ++i) state.enqueue(state.add(i % 2, 1'000'000 * i));
+    for (int32_t i = 0; i < 6; ++i) state.enqueue(state.add(i % 2, int64_t{1'000'000} * i));
     state.run(0, state.add(0, 0, 7), 1);
     state.workers[2] = {.task = state.add(1, 0, 2)};
     const auto policy = make_policy(name, 2, state.models);

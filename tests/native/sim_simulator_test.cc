@@ -29,13 +29,12 @@ MachineOptions machine(int32_t cores) {
   return {.cores = cores, .workers = 4, .conflict_ns = 100, .trace = true};
 }
 
-const ConstantInterference kAlone(0);
-
 // Two tasks of 4 x 1000 core-ns that want 2 of 3 cores each.
 void test_conflict() {
+  const ConstantInterference alone(0);
   const std::vector<ModelProfile> models = {even(2000, 4, 1000)};
   const auto policy = make_policy("model", 3, models);
-  Simulator simulator(machine(3), models, *policy, kAlone);
+  Simulator simulator(machine(3), models, *policy, alone);
   const std::vector<int64_t> arrivals = {0, 500};
   simulator.run(arrivals, std::vector<int32_t>{0, 0});
   // The first takes 2000 ns on 2 cores. The second begins on 1 core, and at 2000 has 2500 of its
@@ -50,23 +49,25 @@ void test_conflict() {
 }
 
 void test_expansion_that_would_not_help() {
+  const ConstantInterference alone(0);
   const std::vector<ModelProfile> models = {even(2000, 4, 1000)};
   const auto policy = make_policy("model", 3, models);
   MachineOptions options = machine(3);
   options.conflict_ns = 1250;  // exactly what the second core would save
   options.expand_if_shorter = true;
-  Simulator simulator(options, models, *policy, kAlone);
+  Simulator simulator(options, models, *policy, alone);
   simulator.run(std::vector<int64_t>{0, 500}, std::vector<int32_t>{0, 0});
   CHECK(simulator.queries().end_ns[1] == 4500 && simulator.models()[0].expansions == 0);
 }
 
 void test_queue_and_ties() {
+  const ConstantInterference alone(0);
   const std::vector<ModelProfile> models = {even(4000, 4, 1000)};
   const auto policy = make_policy("layer", 1, models);
   MachineOptions options = machine(1);
   options.max_queue = 1;
   options.decision_ns = 10;
-  Simulator simulator(options, models, *policy, kAlone);
+  Simulator simulator(options, models, *policy, alone);
   // The third finds the queue full; the fourth comes at the very end of the first: before it.
   simulator.run(std::vector<int64_t>{0, 1, 2, 4040}, std::vector<int32_t>{0, 0, 0, 0});
   CHECK(simulator.queries().end_ns == (std::vector<int64_t>{4040, 8080, 2, 4040}));
@@ -76,10 +77,11 @@ void test_queue_and_ties() {
 }
 
 void test_deadline_waits_and_refuses() {
+  const ConstantInterference alone(0);
   // A long task (16 layers, 16 us on one core) and a short, urgent one.
   const std::vector<ModelProfile> models = {even(40'000, 16, 1000), even(3000, 2, 1000)};
   const auto policy = make_policy("deadline", 1, models, {.max_block_ns = 2000});
-  Simulator simulator(machine(1), models, *policy, kAlone);
+  Simulator simulator(machine(1), models, *policy, alone);
   simulator.run(std::vector<int64_t>{0, 1500, 1600}, std::vector<int32_t>{0, 1, 1});
   // At 2000 the long one waits for the short one, until 4000. The third could not be in time then.
   CHECK(simulator.queries().end_ns == (std::vector<int64_t>{18'000, 4000, 4000}));
@@ -89,9 +91,10 @@ void test_deadline_waits_and_refuses() {
 }
 
 void test_deadline_revokes() {
+  const ConstantInterference alone(0);
   const std::vector<ModelProfile> models = {even(100'000, 16, 4000), even(9000, 2, 4000)};
   const auto policy = make_policy("deadline", 4, models, {.max_block_ns = 8000});
-  Simulator simulator(machine(4), models, *policy, kAlone);
+  Simulator simulator(machine(4), models, *policy, alone);
   simulator.run(std::vector<int64_t>{0, 100}, std::vector<int32_t>{0, 1});
   CHECK(simulator.machine().revocations == 1);
   CHECK(simulator.queries().start_ns[1] == 100);  // at once, amid the other's block
@@ -122,13 +125,14 @@ void test_versions_and_levels() {
 }
 
 void test_bad_input() {
+  const ConstantInterference alone(0);
   const std::vector<ModelProfile> models = {even(2000, 4, 1000)};
   const auto policy = make_policy("model", 3, models);
   MachineOptions none = machine(3);
   none.workers = 0;
-  CHECK_THROWS(Simulator(none, models, *policy, kAlone), std::invalid_argument);
-  CHECK_THROWS(Simulator(machine(3), {}, *policy, kAlone), std::invalid_argument);
-  Simulator simulator(machine(3), models, *policy, kAlone);
+  CHECK_THROWS(Simulator(none, models, *policy, alone), std::invalid_argument);
+  CHECK_THROWS(Simulator(machine(3), {}, *policy, alone), std::invalid_argument);
+  Simulator simulator(machine(3), models, *policy, alone);
   const std::vector<int32_t> two = {0, 0};
   CHECK_THROWS(simulator.run(std::vector<int64_t>{2, 1}, two), std::invalid_argument);
   CHECK_THROWS(simulator.run(std::vector<int64_t>{-1, 1}, two), std::invalid_argument);
@@ -157,10 +161,11 @@ class BadPolicy final : public Policy {
 };
 
 void test_bad_policies() {
+  const ConstantInterference alone(0);
   const std::vector<ModelProfile> models = {even(2000, 4, 1000)};
   for (int kind = 0; kind < 5; ++kind) {
     const BadPolicy policy(kind);
-    Simulator simulator(machine(3), models, policy, kAlone);
+    Simulator simulator(machine(3), models, policy, alone);
     CHECK_THROWS(simulator.run(std::vector<int64_t>{0}, std::vector<int32_t>{0}), std::logic_error);
   }
 }

@@ -98,7 +98,8 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
     const int32_t spare = threshold(total_cores_, active, plan.average_cores(level));
     end = block_end(plan, begin, spare, level);
     const int64_t share_left_ns = std::max<int64_t>(plan.share_ns(begin, plan.layers()), 1);
-    const double part = static_cast<double>(plan.share_ns(begin, end)) / share_left_ns;
+    const double part =
+        static_cast<double>(plan.share_ns(begin, end)) / static_cast<double>(share_left_ns);
     const int64_t left_ns =
         task.deadline_ns == 0 ? plan.share_ns(begin, plan.layers()) : time_left(task, now_ns);
     const auto budget_ns =

@@ -64,8 +64,10 @@ void ModelPlan::fill_times(const ModelProfile& profile) {
       const int64_t whole_ns = interpolated(profile.cores, cores, [&](size_t i) {
         return profile.model_time(static_cast<int32_t>(i), level);
       });
-      const double scale =
-          sum_ns > 0 && whole_ns > 0 ? static_cast<double>(whole_ns) / sum_ns : 1.0;
+      double scale = 1.0;
+      if (sum_ns > 0 && whole_ns > 0) {
+        scale = static_cast<double>(whole_ns) / static_cast<double>(sum_ns);
+      }
       double end_ns = 0;
       times_ns_.push_back(0);
       for (int32_t l = 0; l < layers_; ++l) {

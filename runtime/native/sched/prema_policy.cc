@@ -42,6 +42,7 @@ PremaPolicy::PremaPolicy(int32_t total_cores, std::span<const ModelProfile> mode
   for (const ModelPlan& plan : plans_) {
     std::vector<int64_t> left(plan.layers() + 1, 0);
     std::vector<int32_t> cores;
+    cores.reserve(plan.layers());
     for (int32_t l = 0; l < plan.layers(); ++l) {
       cores.push_back(plan.fastest_cores(l, l + 1, total_cores, 0));
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -11,7 +12,7 @@ from veltair.runtime.errors import InputError
 from veltair.runtime.simulate.arrivals import make_arrivals
 from veltair.runtime.simulate.profiles import convolution_flops, load_profiles
 from veltair.runtime.simulate.run import make_policy
-from veltair.runtime.simulate.scenario import Scenario, read_scenario
+from veltair.runtime.simulate.scenario import MachineSection, Scenario, read_scenario
 
 PROFILE = "layer,us_1c,us_2c,us_4c\na,1000,500,250\nb,2000,1000,500\n"
 SCENARIO = """
@@ -222,3 +223,14 @@ def test_recorded_arrivals(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"arrivals\.file") as refused:
             make_arrivals(scenario)
         assert part in str(refused.value)
+
+
+def test_the_example_names_every_field_with_its_default() -> None:
+    example = Path(__file__).parents[4] / "eval" / "scenarios" / "resnet50_3990x.toml"
+    scenario = read_scenario(example)
+    text = example.read_text()
+    for section in (scenario.machine, scenario.policy, scenario.model[0], scenario.arrivals):
+        for field in msgspec.structs.fields(section):
+            assert f"\n{field.name} = " in text
+    assert scenario.machine == MachineSection(cores=64)
+    assert load_profiles(scenario)[0].layers == 53
