@@ -156,8 +156,8 @@ def _explanations(points: list[Point], overheads: list[Overhead]) -> list[str]:
     plan = granularity.allocation(1)
     always, _, free, shorter = overheads
     last = {point.policy: point for point in points if point.rate_qps == RATES[-1]}
-    layers = len(plan.demand)
-    direct_ms = always.conflict_rate * always.expansions_per_conflict * layers * 0.22
+    expansions = always.conflict_rate * always.expansions_per_conflict * len(plan.demand)
+    direct_ms = expansions * always.conflict_us / 1000
     return [
         f"- Model-wise and fixed blocks. Cores were measured in steps of 8, and {plan.average} of "
         f"them are enough for the whole model; {granularity.CORES} is a multiple, so `model` meets "
