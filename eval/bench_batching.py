@@ -6,8 +6,6 @@ simulated run divided by its requests, so the device emulation's own cost is in 
 
 from __future__ import annotations
 
-import shlex
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +14,13 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from veltair.eval.record import check_writable, provenance, spread, write_result
+from veltair.eval.benchmark import origin, run_benchmark
+from veltair.eval.record import check_writable, spread, write_result
 from veltair.eval.symphony_profiles import device_model
 from veltair.runtime._native import devices as native
 from veltair.runtime._native import sched
 from veltair.runtime.device_arrivals import ArrivalPlan, Arrivals, generate_arrivals
 from veltair.runtime.device_simulation import DeviceModel, DevicePolicy, simulate_devices
-from veltair.runtime.errors import VeltairError
 
 BOUND_QPS = 1_000_000
 MODELS = 64
@@ -75,7 +73,7 @@ def command(
 ) -> None:
     """Measure each batching policy below and above what the devices can serve."""
     check_writable(json_file)
-    result = provenance(shlex.join(["python", "-m", "veltair.eval.bench_batching", *sys.argv[1:]]))
+    result = origin("bench_batching")
     result |= {"bound_requests_per_s": BOUND_QPS, "models": MODELS, "devices": DEVICES}
     result |= {"queries": queries, "samples": samples, "policies": {}}
     for load in LOADS:
@@ -91,14 +89,5 @@ def command(
         write_result(json_file, result)
 
 
-def main() -> None:
-    """Entry point of `python -m veltair.eval.bench_batching`."""
-    try:
-        typer.run(command)
-    except VeltairError as error:
-        print(f"bench_batching: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-
-
 if __name__ == "__main__":
-    main()
+    run_benchmark("bench_batching", command)

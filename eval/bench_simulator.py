@@ -6,8 +6,6 @@ under `layer`, the policy with the most blocks, and under the others.
 
 from __future__ import annotations
 
-import shlex
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,9 +13,9 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.figures.granularity import scenario
-from veltair.eval.record import check_writable, provenance, spread, write_result
-from veltair.runtime.errors import VeltairError
+from veltair.eval.record import check_writable, spread, write_result
 from veltair.runtime.simulate.arrivals import make_arrivals
 from veltair.runtime.simulate.profiles import load_profiles
 from veltair.runtime.simulate.run import simulate
@@ -56,9 +54,7 @@ def command(
 ) -> None:
     """Measure block events a second under each policy."""
     check_writable(json_file)
-    result: dict[str, Any] = provenance(
-        shlex.join(["python", "-m", "veltair.eval.bench_simulator", *sys.argv[1:]])
-    )
+    result: dict[str, Any] = origin("bench_simulator")
     result |= {"bound_per_s": BOUND_PER_S, "policies": {}}
     for policy in POLICIES:
         found = measure(policy, queries, rounds)
@@ -68,14 +64,5 @@ def command(
         write_result(json_file, result)
 
 
-def main() -> None:
-    """Entry point of `python -m veltair.eval.bench_simulator`."""
-    try:
-        typer.run(command)
-    except VeltairError as error:
-        print(f"bench_simulator: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-
-
 if __name__ == "__main__":
-    main()
+    run_benchmark("bench_simulator", command)

@@ -9,6 +9,7 @@ import msgspec
 
 from veltair.runtime._native import ipc, sched
 from veltair.runtime.artifact import find_artifacts
+from veltair.runtime.policy_profile import to_profile
 from veltair.runtime.status import Signature
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from veltair.runtime.config import ServeConfig
-    from veltair.runtime.manifest import Manifest, Profile
+    from veltair.runtime.manifest import Manifest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,24 +55,6 @@ def read_repository(repository: Path) -> list[ServedModel]:
         )
         for found in find_artifacts(repository, verify=False)
     ]
-
-
-def to_profile(profile: Profile, qos_ns: int) -> sched.ModelProfile:
-    """Returns the profile in the form that policies read."""
-    return sched.ModelProfile(
-        qos_ns=qos_ns,
-        cores=profile.cores,
-        levels=len(profile.levels),
-        model_ns=[time_ns for row in profile.model_ns for time_ns in row],
-        variants=[len(layer) for layer in profile.layer_ns],
-        layer_ns=[
-            time_ns
-            for layer in profile.layer_ns
-            for variant in layer
-            for row in variant
-            for time_ns in row
-        ],
-    )
 
 
 def make_segment(

@@ -15,9 +15,9 @@ from veltair.runtime._native import ipc
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.errors import ArtifactError, VeltairError
 from veltair.runtime.model import load_native
+from veltair.runtime.policy_profile import to_profile
 from veltair.runtime.rendezvous import request_segment
 from veltair.runtime.server.messages import Hello, Loaded, Plan, Stop
-from veltair.runtime.server.repository import to_profile
 from veltair.runtime.server.signals import SignalPipe
 
 if TYPE_CHECKING:

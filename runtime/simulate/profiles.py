@@ -11,6 +11,7 @@ from pathlib import Path
 from veltair.runtime._native import sched
 from veltair.runtime.errors import ConfigError, InputError
 from veltair.runtime.manifest import read_manifest
+from veltair.runtime.policy_profile import to_profile
 from veltair.runtime.simulate.scenario import NS_PER_MS, ModelSection, Scenario
 
 _COLUMN = re.compile(r"us_(\d+)c")
@@ -78,22 +79,8 @@ def _find(folder: Path, name: str, field: str) -> Path:
 
 def _from_artifact(path: Path, model: ModelSection) -> sched.ModelProfile:
     manifest = read_manifest(path)
-    profile = manifest.profile
-    return sched.ModelProfile(
-        qos_ns=manifest.qos_ns if model.qos_ms is None else round(model.qos_ms * NS_PER_MS),
-        cores=profile.cores,
-        levels=len(profile.levels),
-        model_ns=[time_ns for row in profile.model_ns for time_ns in row],
-        variants=[len(layer) for layer in profile.layer_ns],
-        layer_ns=[
-            time_ns
-            for layer in profile.layer_ns
-            for variant in layer
-            for row in variant
-            for time_ns in row
-        ],
-        priority=model.priority,
-    )
+    qos_ns = manifest.qos_ns if model.qos_ms is None else round(model.qos_ms * NS_PER_MS)
+    return to_profile(manifest.profile, qos_ns, priority=model.priority)
 
 
 def _from_csv(path: Path, model: ModelSection, field: str) -> sched.ModelProfile:
