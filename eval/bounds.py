@@ -28,6 +28,7 @@ Result = dict[str, Any]
 FOLDER = Path("build/bench")
 RESULTS = Path("eval/results")
 README = Path("README.md")
+TITLE = "# What the design is held to, measured by `make bench`"
 BEGIN, END = "<!-- bounds -->", "<!-- end of bounds -->"
 SERVED = "resnet50"
 QPS = 20
@@ -73,6 +74,7 @@ def main() -> int:
     except subprocess.CalledProcessError as error:  # the command has said why
         return error.returncode
     table = report(saved_results())
+    (RESULTS / "bounds.md").write_text(f"{TITLE}\n\n{table}")
     README.write_text(in_readme(README.read_text(), table))
     print(table)
     return 0

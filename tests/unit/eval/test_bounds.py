@@ -133,3 +133,4 @@ def test_readme_shows_the_saved_results(monkeypatch: pytest.MonkeyPatch) -> None
     readme = (ROOT / "README.md").read_text()
     assert saved_results()
     assert in_readme(readme, report(saved_results())) == readme
+    assert (ROOT / "eval/results/bounds.md").read_text().endswith(report(saved_results()))
