@@ -396,6 +396,7 @@ void bind_batching_policies(nb::module_& m) {
           [](const PlacementPolicy& policy, const std::vector<ExecutorKind>& executors,
              const std::vector<int32_t>& free) {
             std::vector<Executor> all;
+            all.reserve(executors.size());
             for (const ExecutorKind kind : executors) all.push_back({.kind = kind});
             IdSet set(static_cast<int32_t>(all.size()));
             for (const int32_t id : free) {
@@ -423,6 +424,7 @@ std::unique_ptr<veltair::sched::Batcher> make_batcher(
     const std::vector<veltair::sched::BatchCost>& models,
     const std::vector<veltair::sched::ExecutorKind>& executors, int32_t queue_limit) {
   std::vector<veltair::sched::Executor> all;
+  all.reserve(executors.size());
   for (const auto kind : executors) all.push_back({.kind = kind});
   return std::make_unique<veltair::sched::Batcher>(veltair::sched::make_batching(batching),
                                                    veltair::sched::make_placement(placement),
