@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from veltair.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from veltair.runtime.simulate.scenario import ArrivalsSection, Scenario
+    from veltair.runtime.simulate.scenario import ArrivalsSection, NamedSection
 
 NS_PER_S = 1_000_000_000
 _GRID = 100_000  # points on which a diurnal rate's integral is inverted
@@ -33,7 +34,23 @@ class Arrivals:
     model: NDArray[np.int32]
 
 
-def make_arrivals(scenario: Scenario) -> Arrivals:
+class Arriving(Protocol):
+    """The parts of any scenario that say what arrives."""
+
+    @property
+    def arrivals(self) -> ArrivalsSection:
+        """When queries arrive."""
+
+    @property
+    def model(self) -> Sequence[NamedSection]:
+        """The models that they ask for."""
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths begin."""
+
+
+def make_arrivals(scenario: Arriving) -> Arrivals:
     """Draws a scenario's arrivals; the same scenario gives the same ones.
 
     Raises:
@@ -82,7 +99,7 @@ def _diurnal(arrivals: ArrivalsSection, expected: NDArray[np.float64]) -> NDArra
     return periods * arrivals.period_s + np.interp(rest, queries, phase_s)
 
 
-def _recorded(scenario: Scenario) -> Arrivals:
+def _recorded(scenario: Arriving) -> Arrivals:
     path = scenario.folder / scenario.arrivals.file
     index = {model.name: i for i, model in enumerate(scenario.model)}
     try:

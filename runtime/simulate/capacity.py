@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
 from veltair.runtime._native import sched
 from veltair.runtime.errors import ConfigError
+from veltair.runtime.simulate.device_scenario import DeviceScenario, keeps_on_devices
 from veltair.runtime.simulate.metrics import satisfied
 from veltair.runtime.simulate.profiles import load_profiles
 from veltair.runtime.simulate.run import simulate
@@ -34,7 +36,7 @@ class Capacity:
     simulations: int
 
 
-def find_capacity(scenario: Scenario, percentile: float, seeds: int) -> Capacity:
+def find_capacity(scenario: Scenario | DeviceScenario, percentile: float, seeds: int) -> Capacity:
     """Bisects the rate to 1 % for each of `seeds` seeds, from the scenario's on.
 
     Args:
@@ -49,7 +51,7 @@ def find_capacity(scenario: Scenario, percentile: float, seeds: int) -> Capacity
         raise ConfigError(
             'arrivals.process = "file": recorded arrivals have one rate; choose another'
         )
-    profiles = load_profiles(scenario)
+    kept = _question(scenario, percentile)
     found: list[float] = []
     simulations = 0
     for seed in range(scenario.arrivals.seed, scenario.arrivals.seed + seeds):
@@ -57,7 +59,7 @@ def find_capacity(scenario: Scenario, percentile: float, seeds: int) -> Capacity
         rate = found[-1] if found else scenario.arrivals.rate_qps
         while low == 0 or high == 0 or high > low * (1 + PRECISION):
             simulations += 1
-            if keeps(scenario, profiles, rate, seed, percentile):
+            if kept(rate, seed):
                 low = rate
                 rate = (low + high) / 2 if high else rate * 1.5
             else:
@@ -73,6 +75,16 @@ def find_capacity(scenario: Scenario, percentile: float, seeds: int) -> Capacity
     return Capacity(
         capacity_qps=statistics.median(found), by_seed_qps=tuple(found), simulations=simulations
     )
+
+
+def _question(
+    scenario: Scenario | DeviceScenario, percentile: float
+) -> Callable[[float, int], bool]:
+    """Whether a scenario keeps its targets, as a function of rate and seed."""
+    if isinstance(scenario, DeviceScenario):
+        return lambda rate, seed: keeps_on_devices(scenario, rate, seed, percentile)
+    profiles = load_profiles(scenario)
+    return lambda rate, seed: keeps(scenario, profiles, rate, seed, percentile)
 
 
 def keeps(

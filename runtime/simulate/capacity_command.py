@@ -9,8 +9,14 @@ from typing import Annotated
 import typer
 
 from veltair.runtime.simulate.capacity import PRECISION, find_capacity
-from veltair.runtime.simulate.scenario import read_scenario
-from veltair.runtime.simulate.simulate_command import JSON, SCENARIO, SET, write_json
+from veltair.runtime.simulate.simulate_command import (
+    JSON,
+    SCENARIO,
+    SET,
+    decider,
+    read_any,
+    write_json,
+)
 
 
 def command(
@@ -24,11 +30,11 @@ def command(
     overrides: Annotated[list[str] | None, SET] = None,
 ) -> None:
     """Find the highest rate at which enough of every model's queries are in time."""
-    scenario = read_scenario(scenario_file, overrides or [])
+    scenario = read_any(scenario_file, overrides or [])
     found = find_capacity(scenario, percentile, seeds)
     spread = f"{min(found.by_seed_qps):.1f} to {max(found.by_seed_qps):.1f}"
     print(
-        f"{scenario.policy.scheduling}: {found.capacity_qps:.1f} queries/s with {percentile:g} % "
+        f"{decider(scenario)}: {found.capacity_qps:.1f} queries/s with {percentile:g} % "
         f"in time ({spread} over {seeds} seeds, each to {PRECISION:.0%})"
     )
     if json_file is not None:

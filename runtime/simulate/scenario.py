@@ -26,16 +26,26 @@ else:
     import tomli as tomllib
 
 _S = TypeVar("_S", bound=msgspec.Struct)
+_M = TypeVar("_M", bound="NamedSection")
 
 NS_PER_MS = 1_000_000
 _LONGEST_MS = 1e6
 
 
-class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of the sections: immutable, keyword-only."""
 
 
-class MachineSection(_Section, frozen=True, kw_only=True):
+class NamedSection(Section, frozen=True, kw_only=True):
+    """Base of `[[model]]`: what every kind of model has."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=255, description="its name in the report")]
+    weight: Annotated[
+        float, Meta(gt=0, le=1e9, description="its part of the queries, relative to the others")
+    ] = 1.0
+
+
+class MachineSection(Section, frozen=True, kw_only=True):
     """`[machine]`: what is simulated."""
 
     cores: Annotated[int, Meta(ge=1, le=4096, description="cores of the machine")]
@@ -67,7 +77,7 @@ class MachineSection(_Section, frozen=True, kw_only=True):
     ] = 0
 
 
-class PolicySection(_Section, frozen=True, kw_only=True):
+class PolicySection(Section, frozen=True, kw_only=True):
     """`[policy]`: the three decisions and their parameters."""
 
     batching: Annotated[
@@ -96,10 +106,9 @@ class PolicySection(_Section, frozen=True, kw_only=True):
     ] = 0
 
 
-class ModelSection(_Section, frozen=True, kw_only=True):
+class ModelSection(NamedSection, frozen=True, kw_only=True):
     """`[[model]]`: one model that queries ask for."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=255, description="its name in the report")]
     profile: Annotated[
         str,
         Meta(
@@ -112,9 +121,6 @@ class ModelSection(_Section, frozen=True, kw_only=True):
         float | None,
         Meta(description="latency target from the arrival; left out: the artifact's"),
     ] = None
-    weight: Annotated[
-        float, Meta(gt=0, le=1e9, description="its part of the queries, relative to the others")
-    ] = 1.0
     priority: Annotated[
         int, Meta(ge=1, le=1_000_000, description="prema: weight of a query's waiting time")
     ] = 1
@@ -129,7 +135,7 @@ class ModelSection(_Section, frozen=True, kw_only=True):
     ] = 0
 
 
-class ArrivalsSection(_Section, frozen=True, kw_only=True):
+class ArrivalsSection(Section, frozen=True, kw_only=True):
     """`[arrivals]`: when queries arrive."""
 
     process: Annotated[
@@ -171,7 +177,7 @@ class ArrivalsSection(_Section, frozen=True, kw_only=True):
             raise ValueError('`file` and process = "file" go together')
 
 
-class Scenario(_Section, frozen=True, kw_only=True):
+class Scenario(Section, frozen=True, kw_only=True):
     """The whole scenario.
 
     Attributes:
@@ -186,7 +192,12 @@ class Scenario(_Section, frozen=True, kw_only=True):
 
 
 def read_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:
-    """Reads and checks a scenario.
+    """Reads and checks a scenario of cores; arguments and errors as `read_table` has them."""
+    return parse_scenario(read_table(path, overrides), folder=path.parent, source=str(path))
+
+
+def read_table(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Reads a scenario's file and overrides its fields; nothing is checked yet.
 
     Args:
         path: the TOML file.
@@ -194,7 +205,7 @@ def read_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:
             `model.NAME.key`, or `model.key` where there is one model.
 
     Raises:
-        ConfigError: the file can't be read or parsed, or a field breaks its rule.
+        ConfigError: the file can't be read or parsed, or an override names no field.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -206,7 +217,7 @@ def read_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:
         raise ConfigError(f"{path}: not TOML: {error}; correct that place") from error
     for override in overrides:
         _override(table, override)
-    return parse_scenario(table, folder=path.parent, source=str(path))
+    return table
 
 
 def parse_scenario(
@@ -222,21 +233,7 @@ def parse_scenario(
     Raises:
         ConfigError: a field breaks its rule.
     """
-    known = ["machine", "policy", "model", "arrivals"]
-    for name in table:
-        if name not in known:
-            raise ConfigError(_unknown(f"{source}: [{name}]", "section", name, known))
-    models = table.get("model", [])
-    if not isinstance(models, list) or not models:
-        raise ConfigError(f"{source}: no [[model]]; a scenario has at least one")
-    sections = [
-        _section(ModelSection, each, f"{source}: model[{index}]")
-        for index, each in enumerate(models)
-    ]
-    names = [section.name for section in sections]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"{source}: model name = {name!r} twice; give each model its own")
+    sections = parse_models(ModelSection, table, source)
     for index, section in enumerate(sections):
         qos_ms = section.qos_ms
         if qos_ms is not None and not (0 < qos_ms <= _LONGEST_MS):  # NaN too
@@ -245,15 +242,53 @@ def parse_scenario(
                 f"most {_LONGEST_MS:.0f} ms; leave it out for the artifact's own"
             )
     return Scenario(
-        machine=_section(MachineSection, table.get("machine", {}), f"{source}: machine"),
-        policy=_section(PolicySection, table.get("policy", {}), f"{source}: policy"),
-        model=tuple(sections),
-        arrivals=_section(ArrivalsSection, table.get("arrivals", {}), f"{source}: arrivals"),
+        machine=parse_section(MachineSection, table.get("machine", {}), f"{source}: machine"),
+        policy=parse_section(PolicySection, table.get("policy", {}), f"{source}: policy"),
+        model=sections,
+        arrivals=parse_section(ArrivalsSection, table.get("arrivals", {}), f"{source}: arrivals"),
         folder=folder,
     )
 
 
-def _section(kind: type[_S], table: object, where: str) -> _S:
+def parse_models(kind: type[_M], table: Mapping[str, Any], source: str) -> tuple[_M, ...]:
+    """Checks a scenario's list of sections and its models.
+
+    Args:
+        kind: a model's record.
+        table: the whole scenario.
+        source: named at the front of an error message.
+
+    Raises:
+        ConfigError: a section is unknown, there is no model, or one breaks its rules.
+    """
+    known = ["machine", "policy", "model", "arrivals"]
+    for name in table:
+        if name not in known:
+            raise ConfigError(_unknown(f"{source}: [{name}]", "section", name, known))
+    models = table.get("model", [])
+    if not isinstance(models, list) or not models:
+        raise ConfigError(f"{source}: no [[model]]; a scenario has at least one")
+    sections = tuple(
+        parse_section(kind, each, f"{source}: model[{index}]") for index, each in enumerate(models)
+    )
+    names = [section.name for section in sections]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{source}: model name = {name!r} twice; give each model its own")
+    return sections
+
+
+def parse_section(kind: type[_S], table: object, where: str) -> _S:
+    """Checks one section.
+
+    Args:
+        kind: the section's record.
+        table: its keys and values.
+        where: named at the front of an error message.
+
+    Raises:
+        ConfigError: a key is unknown or missing, or a value breaks its rule.
+    """
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where} = {table!r}: a section; write its keys under its heading")
     hints = get_type_hints(kind, include_extras=True)
