@@ -16,10 +16,14 @@ import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
-from veltair.compiler.clean import value_shapes
+from veltair.compiler.clean import opset_of, value_shapes
 
 Array = npt.NDArray[Any]
 Layout = Literal["plain", "packed"]
+
+# Operations that read (residuals too) and write through strided views: from and into a bordered or
+# shared buffer.
+VIEW_KINDS = ("Conv", "Pool", "LRN", "Relayout", "ConcatView")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,5 +155,5 @@ def from_model(model: onnx.ModelProto) -> Graph:
         ops=tuple(ops),
         inputs=tuple(i.name for i in model.graph.input),
         outputs=tuple(o.name for o in model.graph.output),
-        opset=max(o.version for o in model.opset_import if o.domain in ("", "ai.onnx")),
+        opset=opset_of(model),
     )

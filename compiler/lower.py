@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tvm_ffi.structural import StructuralKey
@@ -13,7 +13,8 @@ from veltair.compiler import kernels
 from veltair.compiler.graph import Array, EpilogueStep, Graph, Op
 from veltair.compiler.kernels import spec as specs
 from veltair.compiler.kernels.spec import Kernel, Step, View
-from veltair.compiler.passes.plan import Placement, Plan, compact_strides
+from veltair.compiler.passes.plan import Placement, Plan
+from veltair.runtime.manifest import compact_strides
 
 FREE_KINDS = ("Reshape", "ConcatView")  # only names: no kernel runs
 
@@ -123,14 +124,7 @@ class _Lowering:
         shape = (1,) * rank + place.shape
         tail = shape[len(shape) - rank + 1 :]
         flat = (math.prod(shape[: len(shape) - rank + 1]), *tail)
-        return Placement(
-            storage=place.storage,
-            index=place.index,
-            offset_bytes=place.offset_bytes,
-            dtype=place.dtype,
-            shape=flat,
-            strides=compact_strides(flat),
-        )
+        return replace(place, shape=flat, strides=compact_strides(flat))
 
     def _steps(
         self, op: Op, place: Callable[[str], Placement]
@@ -263,14 +257,7 @@ class _Lowering:
     def _columns(self, name: str, columns: int) -> Placement:
         place = self._place(name)
         flat = (math.prod(place.shape) // columns, columns)
-        return Placement(
-            storage=place.storage,
-            index=place.index,
-            offset_bytes=place.offset_bytes,
-            dtype=place.dtype,
-            shape=flat,
-            strides=compact_strides(flat),
-        )
+        return replace(place, shape=flat, strides=compact_strides(flat))
 
     def _relayout(self, op: Op) -> _Core:
         data, output = self._place(op.inputs[0]), self._place(op.outputs[0])

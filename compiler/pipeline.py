@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import onnx
 
 from veltair.compiler import codegen
@@ -144,8 +145,7 @@ def _compile_into(
 
 def _with_profile(manifest: Manifest, loaded: Model, progress: Progress) -> Manifest:
     profile = measure_profile(loaded, manifest, progress)
-    fields = {name: getattr(manifest, name) for name in manifest.__struct_fields__}
-    return Manifest(**{**fields, "profile": profile})
+    return msgspec.structs.replace(manifest, profile=profile)
 
 
 def _write_files(

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from veltair.compiler.graph import Array
-from veltair.compiler.passes.plan import compact_strides
-from veltair.runtime.manifest import ALIGNMENT_BYTES, Argument
+from veltair.runtime.manifest import ALIGNMENT_BYTES, Argument, compact_strides
 
 
 class WeightStore:

@@ -198,7 +198,7 @@ def parse_config(table: Mapping[str, object], source: str = "configuration") -> 
     sections = {}
     for name, value in table.items():
         if name not in hints:
-            raise ConfigError(_unknown(f"{source}: [{name}]", "section", name, list(hints)))
+            raise ConfigError(unknown_name(f"{source}: [{name}]", "section", name, list(hints)))
         if not isinstance(value, Mapping):
             raise ConfigError(
                 f"{source}: {name} = {value!r}: {name} is a section; write its keys under [{name}]"
@@ -224,7 +224,7 @@ def _section(kind: type[_S], table: Mapping[str, object], where: str) -> _S:
     values = {}
     for key, value in table.items():
         if key not in hints:
-            raise ConfigError(_unknown(f"{where} {key}", "key", key, list(hints)))
+            raise ConfigError(unknown_name(f"{where} {key}", "key", key, list(hints)))
         try:
             values[key] = msgspec.convert(value, hints[key])
         except msgspec.ValidationError as error:
@@ -249,6 +249,7 @@ def _rule(kind: type[msgspec.Struct], key: str, error: msgspec.ValidationError) 
     return f"{expected} ({meta.description}); leave it out for the default, {default!r}"
 
 
-def _unknown(where: str, noun: str, name: str, known: list[str]) -> str:
+def unknown_name(where: str, noun: str, name: str, known: list[str]) -> str:
+    """The message for a section or key that there isn't: the nearest one, and all of them."""
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
     return f"{where}: unknown {noun}; did you mean {nearest!r}? known: {', '.join(known)}"

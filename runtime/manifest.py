@@ -41,6 +41,15 @@ Isa = Literal["x86-64-v3", "x86-64-v4"]
 Storage = Literal["input", "output", "weights", "arena"]
 
 
+def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
 class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of the manifest's records: immutable, unknown fields refused."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import zipfile
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ import typer
 from numpy.typing import NDArray
 
 from veltair.runtime.errors import InputError
+from veltair.runtime.files import replacing
 from veltair.runtime.model import Model
 
 _HOW_TO_WRITE = "write one with numpy.savez(file, name=array), arrays of numbers"
@@ -90,17 +90,13 @@ def write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
     Raises:
         InputError: it can't be written; nothing is left.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         # By hand, since numpy.savez has parameters that an output might be called.
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+        with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
             for name, array in arrays.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                     np.lib.format.write_array(entry, array, allow_pickle=False)
-        temporary.replace(path)
     except OSError as error:
         raise InputError(
             f"--output {path}: can't be written ({error.strerror}); nothing was changed"
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -24,6 +24,7 @@ from veltair.runtime.manifest import (
     Profile,
     TensorSpec,
     Variant,
+    compact_strides,
 )
 
 TINY_ROWS, TINY_INNER, TINY_COLUMNS = 8, 64, 512
@@ -107,9 +108,10 @@ def tiny_input(seed: int = 1) -> NDArray[np.float32]:
 
 def dense(storage: str, dtype: str, shape: tuple[int, ...], **place: int) -> Argument:
     """A row-major kernel argument at `index` and `offset_bytes` of `storage`, 0 if not given."""
-    strides = tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
     where = {"index": 0, "offset_bytes": 0, **place}
-    return Argument(storage=storage, dtype=dtype, shape=shape, strides=strides, **where)
+    return Argument(
+        storage=storage, dtype=dtype, shape=shape, strides=compact_strides(shape), **where
+    )
 
 
 def tiny_layers() -> tuple[Layer, ...]:

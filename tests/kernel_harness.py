@@ -5,29 +5,22 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import tvm_ffi
 from tvm.tirx import PrimFunc
 
 from veltair.compiler import codegen
-from veltair.compiler.kernels.loops import compact_strides
 from veltair.compiler.kernels.spec import LANES, View
+from veltair.runtime.artifact import available_isa
+from veltair.runtime.manifest import compact_strides
 
 SENTINEL = np.float32(-12345.5)
 
 
-def _cpu_flags() -> set[str]:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("flags"):
-            return set(line.split(":")[1].split())
-    return set()
-
-
 def supported(isa: str) -> bool:
-    needed = {"x86-64-v3": {"avx2", "fma"}, "x86-64-v4": {"avx512f", "avx512vl", "avx512dq"}}
-    return needed[isa] <= _cpu_flags()
+    available = available_isa()
+    return available is not None and LANES[isa] <= LANES[available]
 
 
 class _WithStrides:

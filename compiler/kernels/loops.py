@@ -29,6 +29,7 @@ from tvm.tirx import (
 )
 
 from veltair.compiler.kernels.spec import View
+from veltair.runtime.manifest import compact_strides
 
 Expr = Any
 Buffer = Any
@@ -180,14 +181,6 @@ class Loops:
         if not statements:
             return tirx.Evaluate(tirx.const(0, "int32"))
         return statements[0] if len(statements) == 1 else SeqStmt(list(statements))
-
-
-def compact_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a dense row-major tensor, in elements."""
-    strides = [1] * len(shape)
-    for i in range(len(shape) - 2, -1, -1):
-        strides[i] = strides[i + 1] * shape[i + 1]
-    return tuple(strides)
 
 
 def let_variable(name: str, value: Expr) -> Expr:

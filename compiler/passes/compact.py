@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from veltair.compiler.graph import Graph, Op
+from veltair.compiler.graph import VIEW_KINDS, Graph, Op
 from veltair.compiler.passes.rewrite import Rewriter, swap_names
-
-# Operations that read their inputs (and residuals) through strided views.
-VIEW_READERS = ("Conv", "Pool", "LRN", "Relayout", "ConcatView")
 
 
 def borders(graph: Graph) -> dict[str, tuple[int, int, int, int]]:
@@ -73,7 +70,7 @@ def _compact_reads(graph: Graph) -> Graph:
         return copies[name]
 
     for op in graph.ops:
-        if op.kind in VIEW_READERS:
+        if op.kind in VIEW_KINDS:
             rewriter.emit(op)
             continue
         names = {n: read(n) for n in op.reads if n in loose}

@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from veltair.compiler.graph import EpilogueStep, Graph, Layout, Op
+from veltair.compiler.graph import VIEW_KINDS, EpilogueStep, Graph, Layout, Op
 from veltair.compiler.passes.rewrite import Rewriter, renamed_node, swap_names
 
-# Operations whose kernels write through a strided view, so into a bordered or shared buffer.
-VIEW_WRITERS = ("Conv", "Pool", "LRN", "Relayout", "ConcatView")
 FEW_CHANNELS = 4
 
 # Element-wise operators that keep finite lanes finite: safe on the unused lanes of packed tensors.
@@ -110,7 +108,7 @@ class _Layouts:
     def _free(self, name: str) -> bool:
         """Whether the tensor's writer can write into any buffer, and nothing else needs that."""
         return (
-            self.writers.get(name) in VIEW_WRITERS
+            self.writers.get(name) in VIEW_KINDS
             and name not in self.graph.outputs
             and name not in self.bordered
             and name not in self.parts

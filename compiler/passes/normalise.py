@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from onnx import helper
 
 from veltair.compiler.graph import EpilogueStep, Graph, Op
 from veltair.compiler.passes.rewrite import Rewriter, Rule
@@ -195,8 +196,6 @@ def _sum(rewriter: Rewriter, op: Op) -> None:
 
 
 def _binary(op: Op, kind: str, inputs: tuple[str, str], output: str) -> Op:
-    from onnx import helper  # noqa: PLC0415 (only passes that make nodes need it)
-
     proto = helper.make_node(kind, list(inputs), [output], name=op.nodes[0])
     return Op(
         kind="Default",

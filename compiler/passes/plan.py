@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from veltair.compiler.graph import Graph, Tensor
 from veltair.compiler.passes.compact import borders, parts
-from veltair.runtime.manifest import ALIGNMENT_BYTES, ITEM_BYTES, Storage
+from veltair.runtime.manifest import ALIGNMENT_BYTES, ITEM_BYTES, Storage, compact_strides
 
 Border = tuple[int, int, int, int]
 _NO_BORDER: Border = (0, 0, 0, 0)
@@ -63,15 +63,6 @@ class _Buffer:
 
     def meets(self, other: _Buffer) -> bool:
         return self.first <= other.last and other.first <= self.last
-
-
-def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides in elements."""
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
 
 
 def physical_shape(tensor: Tensor, lanes: int) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ milliseconds, microseconds or seconds, as the name says, and become integer nano
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import sys
@@ -18,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from veltair.runtime.config import unknown_name
 from veltair.runtime.errors import ConfigError
 
 if sys.version_info >= (3, 11):
@@ -264,7 +264,7 @@ def parse_models(kind: type[_M], table: Mapping[str, Any], source: str) -> tuple
     known = ["machine", "policy", "model", "arrivals"]
     for name in table:
         if name not in known:
-            raise ConfigError(_unknown(f"{source}: [{name}]", "section", name, known))
+            raise ConfigError(unknown_name(f"{source}: [{name}]", "section", name, known))
     models = table.get("model", [])
     if not isinstance(models, list) or not models:
         raise ConfigError(f"{source}: no [[model]]; a scenario has at least one")
@@ -295,7 +295,7 @@ def parse_section(kind: type[_S], table: object, where: str) -> _S:
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key not in hints:
-            raise ConfigError(_unknown(f"{where}.{key}", "field", key, list(hints)))
+            raise ConfigError(unknown_name(f"{where}.{key}", "field", key, list(hints)))
         try:
             if isinstance(value, float) and not math.isfinite(value):
                 raise msgspec.ValidationError("Expected a finite number")
@@ -317,11 +317,6 @@ def parse_section(kind: type[_S], table: object, where: str) -> _S:
 def _rule(hint: Any, error: msgspec.ValidationError) -> str:  # noqa: ANN401 # any type there is
     choices = [c for c in get_args(get_args(hint)[0]) if isinstance(c, str)]
     return f"expected one of {', '.join(map(repr, choices))}" if choices else str(error)
-
-
-def _unknown(where: str, noun: str, name: str, known: list[str]) -> str:
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-    return f"{where}: unknown {noun}; did you mean {nearest!r}? known: {', '.join(known)}"
 
 
 def _override(table: dict[str, Any], override: str) -> None:

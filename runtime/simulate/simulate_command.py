@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from veltair.runtime.errors import InputError
+from veltair.runtime.files import write_whole
 from veltair.runtime.simulate.device_scenario import (
     DeviceScenario,
     has_devices,
@@ -97,7 +98,7 @@ def write_json(path: Path, figures: dict[str, Any]) -> None:
         InputError: the file can't be written.
     """
     try:
-        path.write_text(json.dumps(figures, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        write_whole(path, (json.dumps(figures, indent=1, allow_nan=False) + "\n").encode())
     except OSError as error:
         raise InputError(f"--json {path}: can't be written ({error.strerror})") from error
 
