@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import tvm
 
+from veltair.compiler.codegen import symbol_of
 from veltair.compiler.graph import Array
+from veltair.compiler.kernels.choices import Choice
 from veltair.compiler.kernels.spec import Kernel
 from veltair.compiler.lower import Constant, Request
 from veltair.compiler.passes.plan import Placement
@@ -35,27 +34,47 @@ class Assembly:
     weights: WeightStore
 
 
-def assemble(requests: Sequence[Request]) -> Assembly:
-    """Makes each distinct kernel once, packs the constants, and describes the layers."""
+def assemble(
+    requests: Sequence[Request],
+    choices: Sequence[Sequence[Choice]] = (),
+    build: Callable[[Request, Choice], Kernel] | None = None,
+) -> Assembly:
+    """Makes each distinct kernel once, packs the constants, and describes the layers.
+
+    Args:
+        requests: the layers.
+        choices: of each layer's variants, the first first; a layer without gets its request's own
+            kernel.
+        build: makes a layer's kernel of a choice.
+    """
     kernels: dict[object, NamedKernel] = {}
     weights = WeightStore()
     layers = []
     names: set[str] = set()
-    for request in requests:
-        if request.key not in kernels:
-            kernels[request.key] = _name(request.build())
-        named = kernels[request.key]
-        arguments = tuple(_argument(a, named.kernel, weights) for a in request.arguments)
+    for number, request in enumerate(requests):
+        variants = []
+        for choice in (choices[number] if choices else ()) or (None,):
+            key = (request.key, choice)
+            if key not in kernels:
+                kernels[key] = _named(request, choice, build)
+            named = kernels[key]
+            arguments = tuple(_argument(a, named.kernel, weights) for a in request.arguments)
+            variants.append(_variant(named, arguments))
         name = _unique(request.nodes[-1] if request.nodes else request.op, names)
-        layers.append(_layer(name, request, named, arguments))
-    return Assembly(layers=tuple(layers), kernels=tuple(kernels.values()), weights=weights)
+        layers.append(_layer(name, request, tuple(variants)))
+    distinct = {named.symbol: named for named in kernels.values()}
+    return Assembly(layers=tuple(layers), kernels=tuple(distinct.values()), weights=weights)
 
 
-def _name(kernel: Kernel) -> NamedKernel:
-    text = tvm.ir.save_json(kernel.func)
-    suffix = hashlib.sha256(text.encode()).hexdigest()[:8]
-    stem = re.sub(r"\W", "_", kernel.variant_id)[:64]
-    return NamedKernel(symbol=f"{stem}_{suffix}", kernel=kernel)
+def _named(
+    request: Request, choice: Choice | None, build: Callable[[Request, Choice], Kernel] | None
+) -> NamedKernel:
+    if choice is None:
+        kernel = request.build()
+    else:
+        assert build is not None
+        kernel = build(request, choice)
+    return NamedKernel(symbol=symbol_of(kernel), kernel=kernel)
 
 
 def _unique(base: str, taken: set[str]) -> str:
@@ -92,11 +111,9 @@ def _pack(constant: Constant, kernel: Kernel) -> Array:
     return packer(np.ascontiguousarray(constant.data))
 
 
-def _layer(
-    name: str, request: Request, named: NamedKernel, arguments: tuple[Argument, ...]
-) -> Layer:
+def _variant(named: NamedKernel, arguments: tuple[Argument, ...]) -> Variant:
     kernel = named.kernel
-    variant = Variant(
+    return Variant(
         id=kernel.variant_id,
         symbol=named.symbol,
         algorithm=kernel.algorithm,
@@ -104,6 +121,9 @@ def _layer(
         tile_bytes=kernel.tile_bytes,
         arguments=arguments,
     )
+
+
+def _layer(name: str, request: Request, variants: tuple[Variant, ...]) -> Layer:
     return Layer(
         name=name,
         op=request.op,
@@ -111,5 +131,5 @@ def _layer(
         input_shapes=request.input_shapes,
         output_shapes=request.output_shapes,
         flops=request.flops,
-        variants=(variant,),
+        variants=variants,
     )

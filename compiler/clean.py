@@ -20,6 +20,8 @@ from veltair.runtime.errors import InputError, UnsupportedOperatorError
 Shape = tuple[int, ...]
 OLDEST_OPSET = 7
 _OLDEST_IR = 4  # the first format whose initializers need not be inputs
+# It makes a Gemm of a product and its bias by flattening, which hides what follows from fusion.
+_UNWANTED = ("MatMulAddFusion",)
 _ONNX_DOMAINS = ("", "ai.onnx")
 _FLOAT_DIMS_HINT = 224  # what an unknown image side is shown as in the example of a remedy
 
@@ -44,8 +46,7 @@ def load_clean(path: Path, shapes: Mapping[str, Shape]) -> onnx.ModelProto:
     _check_domains(model)
     _drop_initializer_inputs(model)
     _bind_shapes(path, model, shapes)
-    model = _optimise(path, model)
-    return infer_shapes(model)
+    return _optimise(path, model)
 
 
 def _read(path: Path) -> onnx.ModelProto:
@@ -197,10 +198,18 @@ def _optimise(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
             model, before, save_as_external_data=True, location="before.bin", size_threshold=1024
         )
         try:
-            onnxruntime.InferenceSession(str(before), options, providers=["CPUExecutionProvider"])
+            onnxruntime.InferenceSession(
+                str(before),
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=list(_UNWANTED),
+            )
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception
             raise _explain(path, model, error) from error
-        return onnx.load(after)
+        # Inference copies a model several times over: the weights come behind it.
+        model = infer_shapes(onnx.load(after, load_external_data=False))
+        onnx.load_external_data_for_model(model, folder)
+        return model
 
 
 def _explain(path: Path, model: onnx.ModelProto, error: Exception) -> Exception:

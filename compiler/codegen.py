@@ -9,12 +9,15 @@ that its loader fills.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
@@ -28,6 +31,7 @@ from tvm.tirx import PrimFunc
 
 from veltair.compiler.kernels.default import REASSOCIATE
 from veltair.compiler.kernels.intrinsics import prefer_polynomials
+from veltair.compiler.kernels.spec import Kernel
 from veltair.runtime.errors import InputError, VeltairError
 
 _TRIPLE = "x86_64-unknown-linux-gnu"
@@ -64,6 +68,14 @@ def target(isa: str, *, reassociate: bool = False) -> Target:
     )
 
 
+def symbol_of(kernel: Kernel) -> str:
+    """The kernel's name in a library: its id, and a digest of what it computes."""
+    text = tvm.ir.save_json(kernel.func)
+    suffix = hashlib.sha256(text.encode()).hexdigest()[:8]
+    stem = re.sub(r"\W", "_", kernel.variant_id)[:64]
+    return f"{stem}_{suffix}"
+
+
 def lower(symbol: str, func: PrimFunc, isa: str) -> Module:
     """Compiles one PrimFunc to a runtime module that exports `__tvm_ffi_<symbol>`."""
     prefer_polynomials()
@@ -83,6 +95,7 @@ def build_library(
     *,
     jobs: int,
     on_built: Callable[[str], None],
+    ready: Mapping[str, Path] | None = None,
 ) -> None:
     """Compiles kernels and links them into one shared library.
 
@@ -92,6 +105,7 @@ def build_library(
         output: the library; its folder exists.
         jobs: processes that compile.
         on_built: called with the symbol of each kernel as it is done, in any order.
+        ready: objects of kernels that were compiled before, by symbol, for this instruction set.
 
     Raises:
         InputError: no C++ compiler on this machine, or an unknown instruction set.
@@ -101,13 +115,25 @@ def build_library(
     target(isa)
     with tempfile.TemporaryDirectory(prefix="veltair-codegen-") as folder:
         objects = {symbol: Path(folder) / f"{i}.o" for i, (symbol, _) in enumerate(kernels)}
-        if jobs <= 1 or len(kernels) < _MIN_KERNELS_FOR_POOL:
-            built = _compile_here(kernels, isa, objects)
+        found = {symbol: path for symbol, path in (ready or {}).items() if symbol in objects}
+        missing = [kernel for kernel in kernels if kernel[0] not in found]
+        if jobs <= 1 or len(missing) < _MIN_KERNELS_FOR_POOL:
+            built = _compile_here(missing, isa, objects)
         else:
-            built = _compile_in_pool(kernels, isa, objects, min(jobs, len(kernels)))
-        for symbol in built:
+            built = _compile_in_pool(missing, isa, objects, min(jobs, len(missing)))
+        for symbol in itertools.chain(found, built):
             on_built(symbol)
-        _link(compiler, list(objects.values()), output)
+        _link(compiler, list({**objects, **found}.values()), output)
+
+
+def link(objects: Sequence[Path], output: Path) -> None:
+    """Links compiled kernels into a shared library.
+
+    Raises:
+        InputError: no C++ compiler on this machine.
+        VeltairError: linking failed.
+    """
+    _link(_system_compiler(), objects, output)
 
 
 def _compile_here(

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from veltair.compiler.clean import Shape
-from veltair.compiler.kernels.spec import LANES
 from veltair.compiler.pipeline import CompileOptions, check_name, compile_model
+from veltair.compiler.profile import MOST_LEVELS, fewer_levels
+from veltair.compiler.progress_bar import Bar, told_warnings
+from veltair.compiler.search.samples import QosShare
+from veltair.compiler.search.summary import search_summary
 from veltair.compiler.table import layer_table, table_console
-from veltair.runtime.artifact import available_isa
+from veltair.compiler.target_options import choose_isa, parse_shape
 from veltair.runtime.errors import InputError
-from veltair.runtime.manifest import Isa
 
 _NS_PER_MS = 1_000_000
 
@@ -38,7 +38,25 @@ def command(
         str, typer.Option(help="auto, x86-64-v3 (AVX2) or x86-64-v4 (AVX-512).")
     ] = "auto",
     jobs: Annotated[int, typer.Option(help="Kernels built at once.  [default: cores]")] = 0,
+    trials: Annotated[
+        int, typer.Option(help="Samples of each layer; searches what the logs lack.", min=0)
+    ] = 0,
+    variants: Annotated[
+        int, typer.Option(help="Most versions of a layer that are kept.", min=1)
+    ] = 5,
+    qos_share: Annotated[
+        str, typer.Option(help="A layer's part of the target: by flops or by measured time.")
+    ] = "flops",
+    log: Annotated[
+        Path | None, typer.Option(help="Tuning log to read and extend.  [default: the user's]")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace an artifact.")] = False,
+    levels: Annotated[
+        int,
+        typer.Option(
+            min=1, max=MOST_LEVELS, help="Interference levels to profile, the one alone included."
+        ),
+    ] = 1,
 ) -> None:
     """Compile an ONNX model: kernels, packed weights, and their profile on this machine."""
     options = CompileOptions(
@@ -47,84 +65,33 @@ def command(
         name=check_name(name or model.stem),
         version=model_version,
         qos_ns=round(qos_ms * _NS_PER_MS),
-        shapes=dict(_parse_shape(text) for text in shape or []),
-        isa=_choose_isa(isa),
+        shapes=dict(parse_shape(text) for text in shape or []),
+        isa=choose_isa(isa),
         jobs=jobs or len(os.sched_getaffinity(0)),
         force=force,
+        levels=levels,
+        trials=trials,
+        variants=variants,
+        qos_share=_choose_share(qos_share),
+        log=log,
     )
-    console = Console(stderr=True)
-    with _Bar(console) as bar:
+    with told_warnings(), Bar(Console(stderr=True)) as bar:
         result = compile_model(options, bar)
     table_console().print(layer_table(result.manifest))
     print(
         f"{options.target}: {len(result.manifest.layers)} layers for {options.isa}; largest "
         f"difference to ONNX Runtime {result.difference:.1e} of the output's range"
     )
+    for line in search_summary(result.search):
+        print(line)
+    for warning in (result.doubt, fewer_levels(result.manifest.profile, levels)):
+        if warning:
+            print(f"veltair: warning: {warning}", file=sys.stderr)
 
 
-def _parse_shape(text: str) -> tuple[str, Shape]:
-    name, _, dims = text.rpartition("=")
-    try:
-        shape = tuple(int(d) for d in dims.split(",")) if dims else ()
-    except ValueError:
-        shape = (-1,)
-    if not name or any(d < 0 for d in shape):
-        raise InputError(f"--shape {text}: expected INPUT=D,D,..., e.g. --shape data=1,3,224,224")
-    return name, shape
-
-
-def _choose_isa(wanted: str) -> Isa:
-    available = available_isa()
-    if available is None:
-        raise InputError("this CPU lacks AVX2 and FMA (x86-64-v3), which every kernel needs")
-    if wanted == "auto":
-        return available
-    for isa in get_args(Isa):
-        if isa == wanted:
-            if LANES[isa] > LANES[available]:
-                raise InputError(
-                    f"--isa {wanted}: this CPU has {available}, and a compile measures its "
-                    f"kernels; use --isa {available} or compile on a machine that has {wanted}"
-                )
-            chosen: Isa = isa
+def _choose_share(wanted: str) -> QosShare:
+    for share in get_args(QosShare):
+        if share == wanted:
+            chosen: QosShare = share
             return chosen
-    raise InputError(f"--isa {wanted}: unknown; choose auto, {' or '.join(LANES)}")
-
-
-class _Bar:
-    """A progress bar over the compile's stages; `Progress` of the pipeline."""
-
-    def __init__(self, console: Console) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[what]}"),
-            console=console,
-            expand=True,
-        )
-        self._task = self._progress.add_task("starting", total=1, what="")
-        self._total = 1
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
-
-    def stage(self, name: str, total: int) -> None:
-        """Finishes the stage before and begins a line for the new one."""
-        self._progress.update(self._task, completed=self._total, what="")
-        self._total = total
-        self._task = self._progress.add_task(name, total=total, what="")
-
-    def step(self, what: str) -> None:
-        """Advances the stage."""
-        self._progress.update(self._task, advance=1, what=what)
+    raise InputError(f"--qos-share {wanted}: unknown; choose {' or '.join(get_args(QosShare))}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from veltair.compiler.table import layer_table, table_console
+from veltair.compiler.table import layer_table, levels_text, table_console
 from veltair.runtime.artifact import open_artifact
 
 
@@ -26,6 +26,8 @@ def command(
     for kind, tensors in (("input", manifest.inputs), ("output", manifest.outputs)):
         for tensor in tensors:
             print(f"{kind} {tensor.name}: {tensor.dtype}{list(tensor.shape)}")
+    for line in levels_text(manifest):
+        print(line)
     weights = sum(d.size_bytes for d in manifest.files.values())
     print(
         f"{manifest.isa}, QoS {manifest.qos_ns / 1e6:g} ms, files {weights / 1e6:.1f} MB, "

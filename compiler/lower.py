@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 from tvm_ffi.structural import StructuralKey
 
 from veltair.compiler import kernels
@@ -59,6 +60,23 @@ def _view(place: Placement) -> View:
     return View(shape=place.shape, strides=place.strides, dtype=place.dtype)
 
 
+def _permuted(place: Placement, order: tuple[int, ...]) -> Placement:
+    """The view whose dimensions are those of `place` in another order."""
+    return replace(
+        place,
+        shape=tuple(place.shape[i] for i in order),
+        strides=tuple(place.strides[i] for i in order),
+    )
+
+
+def _spread(place: Placement, shape: tuple[int, ...]) -> Placement:
+    """The view that repeats dimensions of size 1 as often as `shape` says."""
+    strides = tuple(
+        0 if size == 1 else stride for size, stride in zip(place.shape, place.strides, strict=True)
+    )
+    return replace(place, shape=shape, strides=strides)
+
+
 @dataclass(frozen=True)
 class _Core:
     """The part of a request that differs by kind."""
@@ -88,6 +106,8 @@ class _Lowering:
             "Pool": self._pool,
             "LRN": self._lrn,
             "Softmax": self._softmax,
+            "LayerNorm": self._layer_norm,
+            "Gather": self._gather,
             "Relayout": self._relayout,
             "Tir": self._tir,
         }
@@ -198,15 +218,21 @@ class _Lowering:
         )
 
     def _batch_matmul(self, op: Op) -> _Core:
-        a, b = (self._rows(n, 3) for n in op.inputs)
-        output = self._rows(op.outputs[0], 3)
-        matmul = specs.BatchMatmulSpec(a=_view(a), b=_view(b), output=_view(output))
+        left, right, written = op.attrs["perms"]
+        a, b = (
+            _permuted(self._place(op.inputs[0]), left),
+            _permuted(self._place(op.inputs[1]), right),
+        )
+        # The transpose that would make what is written of the result, the other way round.
+        output = _permuted(self._place(op.outputs[0]), tuple(np.argsort(written)))
+        steps, operands = self._steps(op, lambda name: _spread(self._place(name), output.shape))
+        matmul = specs.BatchMatmulSpec(a=_view(a), b=_view(b), output=_view(output), epilogue=steps)
         return _Core(
             key=matmul,
             build=lambda: kernels.build_batch_matmul(matmul, self.isa),
-            arguments=[a, b, output],
+            arguments=[a, b, *operands, output],
             label="batch_matmul",
-            flops=2 * math.prod(output.shape) * a.shape[2],
+            flops=2 * math.prod(output.shape) * a.shape[-1],
         )
 
     def _pool(self, op: Op) -> _Core:
@@ -253,6 +279,48 @@ class _Lowering:
             label="log_softmax" if softmax.log else "softmax",
             flops=4 * math.prod(data.shape),
         )
+
+    def _layer_norm(self, op: Op) -> _Core:
+        columns = op.attrs["columns"]
+        data, output = (self._columns(n, columns) for n in (op.inputs[0], op.outputs[0]))
+        constants = [Constant(data=self._constant(n), packing="channel") for n in op.inputs[1:]]
+        norm = specs.LayerNormSpec(
+            data=_view(data),
+            output=_view(output),
+            epsilon=op.attrs["epsilon"],
+            has_bias=len(constants) > 1,
+        )
+        return _Core(
+            key=norm,
+            build=lambda: kernels.build_layer_norm(norm, self.isa),
+            arguments=[data, *constants, output],
+            label="layer_norm",
+            flops=8 * math.prod(data.shape),
+        )
+
+    def _gather(self, op: Op) -> _Core:
+        axis, shape = op.attrs["axis"], self._shape(op.inputs[0])
+        outer, width = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+        count = math.prod(self._shape(op.inputs[1]))
+        data, data_view = self._dense(op.inputs[0], (outer, shape[axis], width))
+        index, index_view = self._dense(op.inputs[1], (count,))
+        output, output_view = self._dense(op.outputs[0], (outer, count, width))
+        gather = specs.GatherSpec(data=data_view, index=index_view, output=output_view)
+        return _Core(
+            key=gather,
+            build=lambda: kernels.build_gather(gather, self.isa),
+            arguments=[data, index, output],
+            label="gather",
+            flops=0,
+        )
+
+    def _dense(self, name: str, shape: tuple[int, ...]) -> tuple[Placement | Constant, View]:
+        """A tensor, constant or not, as if it had another shape of the same elements."""
+        tensor = self.graph.tensors[name]
+        view = View(shape=shape, strides=compact_strides(shape), dtype=tensor.dtype)
+        if tensor.data is not None:
+            return Constant(data=tensor.data.reshape(shape), packing="none"), view
+        return replace(self._place(name), shape=shape, strides=view.strides), view
 
     def _columns(self, name: str, columns: int) -> Placement:
         place = self._place(name)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 import onnx
@@ -19,12 +21,19 @@ from veltair.compiler.assemble import Assembly, assemble
 from veltair.compiler.clean import Shape, load_clean
 from veltair.compiler.expand import expand_regions
 from veltair.compiler.graph import Graph, from_model
-from veltair.compiler.kernels.spec import LANES
-from veltair.compiler.lower import lower
+from veltair.compiler.kernels.choices import Choice
+from veltair.compiler.kernels.spec import LANES, Kernel
+from veltair.compiler.lower import Request, lower
 from veltair.compiler.passes import prepare
 from veltair.compiler.passes.plan import plan_memory
-from veltair.compiler.profile import measure_profile, unmeasured
+from veltair.compiler.profile import doubt, measure_profile, order_variants, unmeasured
+from veltair.compiler.progress import Progress
 from veltair.compiler.reference import check
+from veltair.compiler.search.log import log_place
+from veltair.compiler.search.samples import SEARCH_FILE, QosShare, SearchReport
+from veltair.compiler.search.spaces import build
+from veltair.compiler.search.variants import SearchOptions, find_variants, report
+from veltair.runtime.disturbance import Watch
 from veltair.runtime.errors import InputError, VeltairError
 from veltair.runtime.manifest import (
     KERNELS_FILE,
@@ -52,6 +61,11 @@ class CompileOptions:
         isa: instruction set of the kernels.
         jobs: kernels built at the same time.
         force: replace an artifact that exists.
+        levels: of interference to profile, the one alone included.
+        trials: samples that each layer shall have; what the tuning logs lack is searched.
+        variants: most that are kept of a layer.
+        qos_share: how the target is divided among the layers.
+        log: the user's tuning log; the usual place if not given.
     """
 
     model: Path
@@ -63,6 +77,24 @@ class CompileOptions:
     isa: Isa
     jobs: int
     force: bool
+    levels: int = 1
+    trials: int = 0
+    variants: int = 5
+    qos_share: QosShare = "flops"
+    log: Path | None = None
+
+    @property
+    def search(self) -> SearchOptions:
+        """What of these the search goes by."""
+        return SearchOptions(
+            isa=self.isa,
+            trials=self.trials,
+            most_variants=self.variants,
+            qos_ns=self.qos_ns,
+            qos_share=self.qos_share,
+            logs=log_place(self.isa, self.name, self.log),
+            jobs=self.jobs,
+        )
 
     @property
     def target(self) -> Path:
@@ -72,20 +104,19 @@ class CompileOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CompileResult:
-    """The finished manifest, and how far its outputs were from ONNX Runtime's."""
+    """What a compile has made.
+
+    Attributes:
+        manifest: finished.
+        difference: of its outputs to ONNX Runtime's, of the output's range.
+        doubt: why its profile shouldn't be trusted; empty where it can be.
+        search: what its variants were chosen from.
+    """
 
     manifest: Manifest
     difference: float
-
-
-class Progress(Protocol):
-    """Hears what the compile is doing."""
-
-    def stage(self, name: str, total: int) -> None:
-        """A stage begins, with `total` steps."""
-
-    def step(self, what: str) -> None:
-        """One step of the stage is done, or has begun, on `what`."""
+    doubt: str
+    search: SearchReport
 
 
 def compile_model(options: CompileOptions, progress: Progress) -> CompileResult:
@@ -118,8 +149,14 @@ def _compile_into(
     progress.stage("planning", 1)
     graph = expand_regions(prepare(from_model(model), lanes), lanes)
     plan = plan_memory(graph, lanes)
-    assembly = assemble(lower(graph, plan, options.isa))
-    _write_files(folder, assembly, options, progress)
+    requests = lower(graph, plan, options.isa)
+    with tempfile.TemporaryDirectory(prefix="veltair-objects-") as objects:
+        found = find_variants(requests, options.search, Path(objects), progress)
+        choices = [layer.choices for layer in found.layers]
+        assembly = assemble(requests, choices, partial(_build, options.isa))
+        _write_files(folder, assembly, options, found.objects, progress)
+    searched = report([layer.name for layer in assembly.layers], requests, found, options.search)
+    (folder / SEARCH_FILE).write_bytes(searched.to_json())
     manifest = Manifest(
         schema=SCHEMA,
         name=options.name,
@@ -134,22 +171,34 @@ def _compile_into(
         profile=unmeasured(assembly.layers),
         files={name: digest(folder / name) for name in (WEIGHTS_FILE, KERNELS_FILE)},
     )
+    del graph, requests  # with their constants: the check needs the memory
     _write_manifest(folder, manifest)
     loaded = Model.load(folder, verify=False)
+    # From before the check on, which is as busy: a small model's profile alone is too short a look.
+    watch, begun_ns = Watch(), time.monotonic_ns()
     progress.stage("checking against ONNX Runtime", 1)
     difference = check(loaded, model)
-    manifest = _with_profile(manifest, loaded, progress)
+    manifest = order_variants(loaded, manifest)
     _write_manifest(folder, manifest)
-    return CompileResult(manifest=manifest, difference=difference)
+    loaded = Model.load(folder, verify=False)
+    profile = measure_profile(loaded, manifest, progress, levels=options.levels)
+    processor_s = (time.monotonic_ns() - begun_ns) / 1e9 * (os.cpu_count() or 1)
+    doubted = doubt(watch.seen(), processor_s)
+    manifest = msgspec.structs.replace(manifest, profile=profile)
+    _write_manifest(folder, manifest)
+    return CompileResult(manifest=manifest, difference=difference, doubt=doubted, search=searched)
 
 
-def _with_profile(manifest: Manifest, loaded: Model, progress: Progress) -> Manifest:
-    profile = measure_profile(loaded, manifest, progress)
-    return msgspec.structs.replace(manifest, profile=profile)
+def _build(isa: str, request: Request, choice: Choice) -> Kernel:
+    return build(request.key, isa, choice)
 
 
 def _write_files(
-    folder: Path, assembly: Assembly, options: CompileOptions, progress: Progress
+    folder: Path,
+    assembly: Assembly,
+    options: CompileOptions,
+    ready: Mapping[str, Path],
+    progress: Progress,
 ) -> None:
     assembly.weights.write(folder / WEIGHTS_FILE)
     progress.stage("building kernels", len(assembly.kernels))
@@ -159,6 +208,7 @@ def _write_files(
         folder / KERNELS_FILE,
         jobs=options.jobs,
         on_built=progress.step,
+        ready=ready,
     )
 
 

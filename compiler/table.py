@@ -50,6 +50,28 @@ def layer_table(manifest: Manifest) -> Table:
     return table
 
 
+def levels_text(manifest: Manifest) -> list[str]:
+    """A line for each interference level of the profile and what was measured; none for one."""
+    profile = manifest.profile
+    if len(profile.levels) == 1:
+        return []
+    lines = []
+    made = profile.interference
+    for level, slowdown in enumerate(profile.levels):
+        times = ", ".join(
+            f"{row[level] / 1e6:.3f} ms on {count}"
+            for count, row in zip(profile.cores, profile.model_ns, strict=True)
+        )
+        rate = f", bubbles at {made.bytes_per_s[level] / 1e9:.2f} GB/s" if made else ""
+        lines.append(f"level {level} (slow-down {slowdown:.3f}{rate}): whole run {times}")
+    if made and made.measured_cores < profile.cores[-1]:
+        lines.append(
+            f"on more than {made.measured_cores} cores, times above level 0 are estimated: slowed "
+            f"as on {made.measured_cores}"
+        )
+    return lines
+
+
 def table_console() -> Console:
     """A console as wide as the terminal; wide enough for every column where there is none."""
     return Console() if sys.stdout.isatty() else Console(width=_WIDE)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from veltair.compiler.graph import Array
 from veltair.runtime.manifest import ALIGNMENT_BYTES, Argument, compact_strides
+
+# The page cache holds a file in pieces as large as it was written in. In pieces of a huge page the
+# processor needs one translation for each, where small pages cost a convolution some per cent.
+_BLOCK_BYTES = 2 << 20
 
 
 class WeightStore:
@@ -44,9 +49,23 @@ class WeightStore:
         )
 
     def write(self, path: Path) -> None:
-        """Writes the file; the gaps between tensors are zeros."""
+        """Writes the file and lets go of what it holds; the gaps between tensors are zeros."""
         with path.open("wb") as file:
-            for offset, array in self._arrays:
-                file.seek(offset)
-                file.write(array.data)
-            file.truncate(self._end)
+            block = bytearray()
+            for piece in self._pieces():
+                block += piece
+                if (whole := len(block) // _BLOCK_BYTES * _BLOCK_BYTES) > 0:
+                    file.write(block[:whole])
+                    del block[:whole]
+            file.write(block)
+
+    def _pieces(self) -> Iterator[bytes | memoryview]:
+        """The file's content in order."""
+        end = 0
+        self._arrays.reverse()
+        while self._arrays:  # a large network's weights are then in memory once, not twice
+            offset, array = self._arrays.pop()
+            yield bytes(offset - end)
+            yield array.reshape(-1).view(np.uint8).data
+            end = offset + array.nbytes
+        yield bytes(self._end - end)

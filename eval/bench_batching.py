@@ -19,8 +19,9 @@ from veltair.eval.record import check_writable, spread, write_result
 from veltair.eval.symphony_profiles import device_model
 from veltair.runtime._native import devices as native
 from veltair.runtime._native import sched
-from veltair.runtime.device_arrivals import ArrivalPlan, Arrivals, generate_arrivals
-from veltair.runtime.device_simulation import DeviceModel, DevicePolicy, simulate_devices
+from veltair.runtime.simulate.arrivals import Arrivals, generate_arrivals
+from veltair.runtime.simulate.device_simulation import DeviceModel, DevicePolicy, simulate_devices
+from veltair.runtime.simulate.scenario import ArrivalsSection
 
 BOUND_QPS = 1_000_000
 MODELS = 64
@@ -55,7 +56,7 @@ def measure(policy: DevicePolicy, arrivals: Arrivals, samples: int) -> dict[str,
             slo_ns=slo_ns,
             devices=DEVICES,
             queue_limit=policy.queue_limit,
-            arrival_ns=arrivals.arrival_ns,
+            arrival_ns=arrivals.time_ns,
             model=arrivals.model,
         )
         used_ns[sample] = time.thread_time_ns() - begun
@@ -78,7 +79,7 @@ def command(
     result |= {"queries": queries, "samples": samples, "policies": {}}
     for load in LOADS:
         arrivals = generate_arrivals(
-            ArrivalPlan(rate_qps=load * FULL_QPS, queries=queries), [1] * MODELS
+            ArrivalsSection(rate_qps=load * FULL_QPS, queries=queries, seed=0), [1] * MODELS
         )
         for name in sched.batching_names():
             found = measure(DevicePolicy(batching=name), arrivals, samples)

@@ -7,13 +7,10 @@ thread pools once in a process, by the processors that they then see.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shlex
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,10 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 from veltair.eval.interleave import Plan, ratios, time_blocks
+from veltair.eval.own_process import in_own_process
 from veltair.eval.peers import Arrays, Engine, check_peers, load_peer, veltair_engine
 from veltair.eval.record import check_writable, provenance, spread, write_result
 from veltair.runtime.artifact import open_artifact
-from veltair.runtime.errors import InputError, VeltairError
+from veltair.runtime.errors import InputError
 from veltair.runtime.model import Model, sample_inputs
 from veltair.runtime.run_command import first_cpus
 
@@ -57,7 +55,7 @@ def command(
 ) -> None:
     """Measure artifacts, in turns with other engines where asked."""
     peers = [name for name in against.split(",") if name]
-    files = _pair_files(folders, onnx or [], peers)
+    files = pair_files(folders, onnx or [], peers)
     check_peers(peers)
     check_writable(json_file)
     counts = parse_counts(cores)
@@ -74,7 +72,9 @@ def command(
     artifacts = [open_artifact(folder) for folder in folders]
     for artifact, file in zip(artifacts, files, strict=True):
         for cpus in choices:
-            case = _in_own_process(artifact.folder, file, cpus, peers, plan)
+            case = in_own_process(
+                str(artifact.folder), bench_case, artifact.folder, file, cpus, peers, plan
+            )
             result["cases"].append(case)
     console = Console()
     # In a file or a pipe there is no width to keep to, and a folded table can't be read.
@@ -162,23 +162,14 @@ def _bound(engine: Engine, inputs: Arrays) -> Any:  # noqa: ANN401 # a call with
     return lambda: engine.run(inputs)
 
 
-def _in_own_process(
-    folder: Path, onnx: Path | None, cpus: Sequence[int], peers: Sequence[str], plan: Plan
-) -> Case:
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=context) as executor:
-        try:
-            return executor.submit(bench_case, folder, onnx, cpus, peers, plan).result()
-        except BrokenProcessPool as error:
-            raise VeltairError(
-                f"{folder}: the measuring process ended without a result; "
-                f"it ran veltair{''.join(f', {name}' for name in peers)} on cpus {list(cpus)}"
-            ) from error
-
-
-def _pair_files(
+def pair_files(
     folders: Sequence[Path], files: Sequence[Path], peers: Sequence[str]
 ) -> list[Path | None]:
+    """Returns the ONNX file of each artifact, None for all where there are no peers.
+
+    Raises:
+        InputError: not one file for each, or one that is missing.
+    """
     if not peers:
         return [None] * len(folders)
     if len(files) != len(folders):

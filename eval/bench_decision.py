@@ -26,6 +26,7 @@ LEVELS = 5
 WAITING = 64
 WORKERS = 8
 CORES = 64
+HELD = 6  # by each worker; the rest is free
 CALLS = 1_000  # a sample is their mean: one call is too short for a clock read at each end
 
 
@@ -51,7 +52,7 @@ def busy_state(models: list[sched.ModelProfile]) -> sched.State:
         for index in range(WORKERS + WAITING)
     ]
     workers = [
-        sched.Running(task=task, layer_begin=0, layer_end=LAYERS // 2, cores_held=CORES // WORKERS)
+        sched.Running(task=task, layer_begin=0, layer_end=LAYERS // 2, cores_held=HELD)
         for task in range(WORKERS)
     ]
     return sched.State(
@@ -60,7 +61,7 @@ def busy_state(models: list[sched.ModelProfile]) -> sched.State:
         queue=range(WORKERS, WORKERS + WAITING),
         workers=workers,
         total_cores=CORES,
-        free_cores=CORES // 4,
+        free_cores=CORES - WORKERS * HELD,
     )
 
 
@@ -88,7 +89,7 @@ def command(
     random = np.random.default_rng(0)
     models = [profile(random) for _ in range(MODELS)]
     state = busy_state(models)
-    result |= {"bound_ns": BOUND_NS, "layers": LAYERS, "policies": {}}
+    result |= {"bound_ns": BOUND_NS, "layers": LAYERS, "cores": CORES, "policies": {}}
     for name in sched.policy_names():
         found = measure(sched.make_policy(name, CORES, models), state, samples)
         result["policies"][name] = found

@@ -16,22 +16,13 @@ import typer
 from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.figures.granularity import scenario
 from veltair.eval.record import check_writable, spread, write_result
+from veltair.runtime._native import sched
 from veltair.runtime.simulate.arrivals import make_arrivals
 from veltair.runtime.simulate.profiles import load_profiles
 from veltair.runtime.simulate.run import simulate
 
 BOUND_PER_S = 1_000_000
 RATE_QPS = 200
-POLICIES = (
-    "model",
-    "layer",
-    "block-6",
-    "veltair-as",
-    "veltair",
-    "prema",
-    "deadline",
-    "veltair-deadline",
-)
 
 
 def measure(policy: str, queries: int, rounds: int) -> dict[str, float | int]:
@@ -56,7 +47,7 @@ def command(
     check_writable(json_file)
     result: dict[str, Any] = origin("bench_simulator")
     result |= {"bound_per_s": BOUND_PER_S, "policies": {}}
-    for policy in POLICIES:
+    for policy in sched.policy_names():
         found = measure(policy, queries, rounds)
         result["policies"][policy] = found
         print(f"{policy}: {found['p50'] / 1e6:.2f} M block events/s")

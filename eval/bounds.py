@@ -31,6 +31,7 @@ README = Path("README.md")
 TITLE = "# What the design is held to, measured by `make bench`"
 BEGIN, END = "<!-- bounds -->", "<!-- end of bounds -->"
 SERVED = "resnet50"
+IDLE = ("resnet50", "googlenet", "mobilenet_v2")  # heavier ones hardly notice idleness
 QPS = 20
 PEERS = {"onnxruntime": ("ONNX Runtime", 1.3), "openvino": ("OpenVINO", None)}
 MIB = 1 << 20
@@ -95,12 +96,23 @@ def measure() -> None:
         *(f"--onnx={FOLDER / name}.onnx" for name in names),
         *("--json", RESULTS / "engines.json"),
     )
+    run(
+        *("veltair.eval.bench_idle", *(FOLDER / name / name for name in IDLE)),
+        *("--cores", "1,2", "--against", ",".join(peers)),
+        *(f"--onnx={FOLDER / name}.onnx" for name in IDLE),
+        *("--json", RESULTS / "idle.json"),
+    )
     run("veltair.eval.bench_decision", "--json", RESULTS / "decision.json")
     run("veltair.eval.bench_batching", "--json", RESULTS / "batching.json")
+    run("veltair.eval.bench_simulator", "--json", RESULTS / "simulator.json")
     run("veltair.eval.bench_launch", "--json", RESULTS / "launch.json")
     run(
         *("veltair.eval.bench_server", FOLDER / SERVED, "--model", SERVED),
         *("--json", RESULTS / "server.json"),
+    )
+    run(
+        *("veltair.eval.bench_blocks", FOLDER / SERVED / SERVED),
+        *("--json", RESULTS / "blocks.json"),
     )
     run("veltair.eval.bench_http", "--json", RESULTS / "http.json")
     run(
@@ -213,6 +225,28 @@ def _engine_rows(result: Result) -> Iterator[Row]:
     )
 
 
+def _idle_rows(result: Result) -> Iterator[Row]:
+    for case in result["cases"]:
+        cores = f"{case['cores']} core{'s' if case['cores'] > 1 else ''}"
+        ours, *peers = ({**row, **row["after"][0]} for row in case["engines"])
+        first = f"{case['model']} on {cores}, first query after {ours['idle_ns'] / 1e6:g} ms"
+        yield Row(
+            what=f"{first}, time over back to back",
+            bound=None,
+            measured=ours["penalty"]["p50"],
+            unit="",
+            source="idle.json",
+        )
+        for peer in peers:
+            yield Row(
+                what=f"{first}, time over {PEERS[peer['engine']][0]}'s",
+                bound=None,
+                measured=peer["ratio"]["p50"],
+                unit="",
+                source="idle.json",
+            )
+
+
 def _launch_rows(result: Result) -> Iterator[Row]:
     for what, name in (
         ("empty parallel launch, gang awake", "empty_launch"),
@@ -231,7 +265,7 @@ def _launch_rows(result: Result) -> Iterator[Row]:
 def _decision_rows(result: Result) -> Iterator[Row]:
     for policy, events in result["policies"].items():
         yield Row(
-            what=f"one decision of `{policy}`, {result['layers']} layers",
+            what=f"one decision of `{policy}`, {result['layers']} layers, {result['cores']} cores",
             bound=result["bound_ns"] / 1e3,
             measured=max(event["p50"] for event in events.values()) / 1e3,
             unit="us",
@@ -251,6 +285,17 @@ def _batching_rows(result: Result) -> Iterator[Row]:
         )
 
 
+def _simulator_rows(result: Result) -> Iterator[Row]:
+    for policy, events_per_s in result["policies"].items():
+        yield Row(
+            what=f"one block event of the simulator under `{policy}`",
+            bound=1e6 / result["bound_per_s"],
+            measured=1e6 / events_per_s["p50"],
+            unit="us",
+            source="simulator.json",
+        )
+
+
 def _server_rows(result: Result) -> Iterator[Row]:
     private = max(result["workers_private_bytes"].values())
     for what, bound, measured, unit in (
@@ -265,6 +310,19 @@ def _server_rows(result: Result) -> Iterator[Row]:
         ),
     ):
         yield Row(what=what, bound=bound, measured=measured, unit=unit, source="server.json")
+
+
+def _blocks_rows(result: Result) -> Iterator[Row]:
+    for what, bound, measured in (
+        ("block to block in a worker, same cores", 5, result["boundary_ns"]["p50"]),
+        ("the same, other cores each time", 60, result["boundary_changing_ns"]["p50"]),
+        (
+            "a core taken back from a running kernel until it is let go, mean",
+            100,
+            result["let_go"]["mean_ns"],
+        ),
+    ):
+        yield Row(what=what, bound=bound, measured=measured / 1e3, unit="us", source="blocks.json")
 
 
 def _http_rows(result: Result) -> Iterator[Row]:
@@ -293,10 +351,13 @@ def _loadgen_rows(result: Result) -> Iterator[Row]:
 _ROWS = {
     "compile.json": _compile_rows,
     "engines.json": _engine_rows,
+    "idle.json": _idle_rows,
     "launch.json": _launch_rows,
     "decision.json": _decision_rows,
     "batching.json": _batching_rows,
+    "simulator.json": _simulator_rows,
     "server.json": _server_rows,
+    "blocks.json": _blocks_rows,
     "http.json": _http_rows,
     "loadgen.json": _loadgen_rows,
 }

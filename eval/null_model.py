@@ -11,6 +11,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from veltair.compiler.pipeline import CompileOptions, compile_model
+from veltair.compiler.progress import Silent
 from veltair.runtime.artifact import available_isa
 from veltair.runtime.errors import InputError
 
@@ -19,16 +20,6 @@ if TYPE_CHECKING:
 
 NULL_MODEL = "photo"
 PHOTO_SHAPE = (1, 3, 224, 224)
-
-
-class _Silent:
-    """Shows no progress of a compile that takes a second."""
-
-    def stage(self, name: str, total: int) -> None:
-        """Ignores it."""
-
-    def step(self, what: str) -> None:
-        """Ignores it."""
 
 
 def null_model() -> onnx.ModelProto:
@@ -65,4 +56,4 @@ def compile_quietly(
         jobs=2,
         force=False,
     )
-    compile_model(options, _Silent())
+    compile_model(options, Silent())

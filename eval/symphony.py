@@ -22,10 +22,11 @@ from veltair.eval.record import provenance, write_result
 from veltair.eval.symphony_profiles import device_model, symphony_profiles
 from veltair.eval.symphony_report import report
 from veltair.runtime._native import sched
-from veltair.runtime.device_arrivals import ArrivalPlan, generate_arrivals
-from veltair.runtime.device_capacity import device_capacity
-from veltair.runtime.device_simulation import DeviceModel, DevicePolicy, simulate_devices
 from veltair.runtime.errors import VeltairError
+from veltair.runtime.simulate.arrivals import generate_arrivals
+from veltair.runtime.simulate.device_capacity import device_capacity
+from veltair.runtime.simulate.device_simulation import DeviceModel, DevicePolicy, simulate_devices
+from veltair.runtime.simulate.scenario import ArrivalsSection
 
 RESULTS = Path("eval/results")
 DEVICES = 8
@@ -50,18 +51,23 @@ class Effort:
     seeds: int
     tolerance: float
 
+    def arrivals(self, rate_qps: float = 1.0) -> ArrivalsSection:
+        """Returns what arrives at a rate, from the first seed."""
+        return ArrivalsSection(
+            rate_qps=rate_qps, queries=self.queries, warmup_queries=self.queries // 50, seed=0
+        )
+
     def capacity(
         self, models: Sequence[DeviceModel], devices: int, policy: DevicePolicy
     ) -> dict[str, Any]:
         """Returns the goodput of a policy, and what its batches were at that rate."""
         found = device_capacity(
             models,
-            ArrivalPlan(rate_qps=1, queries=self.queries),
+            self.arrivals(),
             devices=devices,
             policy=policy,
             seeds=self.seeds,
             tolerance=self.tolerance,
-            warmup_queries=self.queries // 50,
         )
         figures = [kept.summary() for kept in found.kept]
         names = ("satisfied_qps", "batch_size_median", "query_batch_size_median")
@@ -75,15 +81,13 @@ class Effort:
         self, models: Sequence[DeviceModel], devices: int, policy: DevicePolicy, rate_qps: float
     ) -> dict[str, Any]:
         """Returns the figures at a rate, of all models together."""
-        arrivals = generate_arrivals(
-            ArrivalPlan(rate_qps=rate_qps, queries=self.queries), [1] * len(models)
-        )
+        asked = self.arrivals(rate_qps)
         summary = simulate_devices(
             models,
-            arrivals,
+            generate_arrivals(asked, [1] * len(models)),
             devices=devices,
             policy=policy,
-            warmup_queries=self.queries // 50,
+            warmup_queries=asked.warmup_queries,
         ).summary()
         del summary["models"]
         return summary

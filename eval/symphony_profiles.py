@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from veltair.runtime.device_simulation import DeviceModel, milliseconds
 from veltair.runtime.errors import InputError
+from veltair.runtime.simulate.device_simulation import DeviceModel, milliseconds
 
 _FOLDER = Path(__file__).resolve().parent / "data"
 _COLUMNS = ["model", "alpha_ms", "beta_ms", "slo_ms"]

@@ -1,4 +1,4 @@
-"""Writes ONNX graphs of convolutional networks layer by layer, with seeded weights.
+"""Writes ONNX graphs of networks layer by layer, with seeded weights.
 
 The weights are drawn, not trained, but a deep network of drawn weights is easily useless as a
 workload: its activations grow or die with depth, or every input gives the same output. So each
@@ -22,15 +22,19 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
 OPSET = 17
 IR_VERSION = 8  # the one that opset 17 came with: readable by every current tool
 
+# What restores the variance that an activation takes from a normal variable of variance one.
 LINEAR_GAIN = 1.0
-RECTIFIED_GAIN = math.sqrt(2.0 / (1.0 - 1.0 / math.pi))  # restores what a ReLU takes of variance
+RECTIFIED_GAIN = math.sqrt(2.0 / (1.0 - 1.0 / math.pi))
+SWISH_GAIN = 1.787  # x * sigmoid(x)
+GELU_GAIN = 1.701
+GATE_GAIN = 2.0  # a gate of drawn weights lies around one half
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +43,13 @@ class Tensor:
 
     Attributes:
         name: unique in the graph.
-        channels: size of dimension 1.
-        rectified: whether it comes out of a ReLU, so that the next filters must make up for it.
+        channels: size of dimension 1 of an image, of the last one otherwise.
+        gain: what the next filters multiply by, to make up for the activation before them.
     """
 
     name: str
     channels: int
-    rectified: bool = False
+    gain: float = LINEAR_GAIN
 
 
 class GraphBuilder:
@@ -114,12 +118,33 @@ class GraphBuilder:
 
     def relu(self, name: str, x: Tensor) -> Tensor:
         """max(x, 0)."""
-        return self._node("Relu", name, [x.name], channels=x.channels, rectified=True)
+        return self._node("Relu", name, [x.name], channels=x.channels, gain=RECTIFIED_GAIN)
 
     def relu6(self, name: str, x: Tensor) -> Tensor:
         """min(max(x, 0), 6), which ONNX writes as Clip."""
         bounds = [self._constant(f"clip.{bound}", np.float32(bound)) for bound in (0, 6)]
-        return self._node("Clip", name, [x.name, *bounds], channels=x.channels, rectified=True)
+        return self._node("Clip", name, [x.name, *bounds], channels=x.channels, gain=RECTIFIED_GAIN)
+
+    def leaky_relu(self, name: str, x: Tensor, alpha: float) -> Tensor:
+        """The value where positive, alpha times it elsewhere."""
+        mean_of_positive = 1.0 / math.sqrt(2.0 * math.pi)
+        variance = (1.0 + alpha * alpha) / 2.0 - ((1.0 - alpha) * mean_of_positive) ** 2
+        gain = 1.0 / math.sqrt(variance)
+        return self._node("LeakyRelu", name, [x.name], channels=x.channels, gain=gain, alpha=alpha)
+
+    def swish(self, name: str, x: Tensor) -> Tensor:
+        """The value times its sigmoid, two nodes in ONNX."""
+        gate = self.sigmoid(f"{name}.sigmoid", x)
+        return self._node("Mul", name, [x.name, gate.name], channels=x.channels, gain=SWISH_GAIN)
+
+    def sigmoid(self, name: str, x: Tensor) -> Tensor:
+        """1 / (1 + e^-x)."""
+        return self._node("Sigmoid", name, [x.name], channels=x.channels)
+
+    def gated(self, name: str, x: Tensor, gate: Tensor) -> Tensor:
+        """Multiplies each channel by its gate, an image of 1 x 1 between 0 and 1."""
+        inputs = [x.name, gate.name]
+        return self._node("Mul", name, inputs, channels=x.channels, gain=x.gain * GATE_GAIN)
 
     def add(self, name: str, x: Tensor, y: Tensor) -> Tensor:
         """The residual addition."""
@@ -132,7 +157,7 @@ class GraphBuilder:
             name,
             [part.name for part in parts],
             channels=sum(part.channels for part in parts),
-            rectified=all(part.rectified for part in parts),
+            gain=min(part.gain for part in parts),
             axis=1,
         )
 
@@ -142,6 +167,11 @@ class GraphBuilder:
         """Maximum over a window; `pads` as ONNX has them: top, left, bottom, right."""
         window = {"kernel_shape": [kernel, kernel], "strides": [stride, stride]}
         return self._same("MaxPool", name, x, **window, pads=list(pads))
+
+    def max_pool_same(self, name: str, x: Tensor, *, kernel: int, stride: int) -> Tensor:
+        """Maximum over a window, padded (at the far side first) to the stride's multiple."""
+        window = {"kernel_shape": [kernel, kernel], "strides": [stride, stride]}
+        return self._same("MaxPool", name, x, **window, auto_pad="SAME_UPPER")
 
     def average_pool(self, name: str, x: Tensor, *, kernel: int) -> Tensor:
         """Mean over windows of stride 1, without padding."""
@@ -157,19 +187,33 @@ class GraphBuilder:
 
     def dense(self, name: str, x: Tensor, channels: int) -> Tensor:
         """Flattens an image of 1 x 1 and applies a fully connected layer with bias."""
-        flat = self._node("Flatten", f"{name}.flatten", [x.name], channels=x.channels, axis=1)
+        return self.fully_connected(name, self.flatten(f"{name}.flatten", x), channels)
+
+    def flatten(self, name: str, x: Tensor, pixels: int = 1) -> Tensor:
+        """An image of so many pixels as one row."""
+        channels = x.channels * pixels
+        return self._node("Flatten", name, [x.name], channels=channels, gain=x.gain, axis=1)
+
+    def fully_connected(self, name: str, x: Tensor, channels: int) -> Tensor:
+        """A matrix product with bias, of rows that are flat."""
         weight = self._filters(f"{name}.weight", (channels, x.channels), x)
         bias = self._drawn(f"{name}.bias", channels, mean=0.0, deviation=0.1)
-        return self._node("Gemm", name, [flat.name, weight, bias], channels=channels, transB=1)
+        return self._node("Gemm", name, [x.name, weight, bias], channels=channels, transB=1)
 
     def softmax(self, name: str, x: Tensor) -> Tensor:
         """Softmax over the channels."""
         return self._node("Softmax", name, [x.name], channels=x.channels, axis=1)
 
-    def model(self, output: Tensor) -> onnx.ModelProto:
-        """Ends the graph with `output`, float32[batch, channels], and checks it."""
-        shape = [self._batch, output.channels]
-        outputs = [helper.make_tensor_value_info(output.name, TensorProto.FLOAT, shape)]
+    def model(self, output: Tensor, image: Sequence[int] = ()) -> onnx.ModelProto:
+        """Ends the graph with `output`, float32[batch, channels, *image], and checks it."""
+        return self._ended({output.name: [self._batch, output.channels, *image]})
+
+    def _ended(self, shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
+        """Ends the graph with outputs of these shapes, and checks it."""
+        outputs = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in shapes.items()
+        ]
         graph = helper.make_graph(
             self._nodes, self._name, self._inputs, outputs, list(self._weights.values())
         )
@@ -189,32 +233,36 @@ class GraphBuilder:
         inputs: Sequence[str],
         *,
         channels: int,
-        rectified: bool = False,
-        **attributes: float | Sequence[int],
+        gain: float = LINEAR_GAIN,
+        **attributes: float | str | Sequence[int],
     ) -> Tensor:
         self._nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
-        return Tensor(name=name, channels=channels, rectified=rectified)
+        return Tensor(name=name, channels=channels, gain=gain)
 
-    def _same(self, op: str, name: str, x: Tensor, **attributes: float | Sequence[int]) -> Tensor:
-        """Adds a layer that keeps the channels, and whether they are rectified."""
-        return self._node(
-            op, name, [x.name], channels=x.channels, rectified=x.rectified, **attributes
-        )
+    def _same(
+        self, op: str, name: str, x: Tensor, **attributes: float | str | Sequence[int]
+    ) -> Tensor:
+        """Adds a layer that keeps the channels and their gain."""
+        return self._node(op, name, [x.name], channels=x.channels, gain=x.gain, **attributes)
 
     def _filters(self, name: str, shape: tuple[int, ...], x: Tensor) -> str:
         """Draws filters of mean zero that turn `x` into variance one."""
+        return self._constant(name, self._drawn_filters(shape, x.gain))
+
+    def _drawn_filters(self, shape: tuple[int, ...], gain: float) -> NDArray[np.float32]:
         fan_in = math.prod(shape[1:])
         values = self._random.standard_normal((shape[0], fan_in), dtype=np.float32)
         values -= values.mean(axis=1, keepdims=True)
-        gain = RECTIFIED_GAIN if x.rectified else LINEAR_GAIN
         values *= np.float32(gain / math.sqrt(fan_in))
-        return self._constant(name, values.reshape(shape))
+        return values.reshape(shape)
 
     def _drawn(self, name: str, channels: int, *, mean: float, deviation: float) -> str:
         values = self._random.standard_normal(channels, dtype=np.float32)
         return self._constant(name, np.float32(mean) + np.float32(deviation) * values)
 
-    def _constant(self, name: str, value: NDArray[np.float32] | np.float32) -> str:
+    def _constant(
+        self, name: str, value: NDArray[np.float32] | NDArray[np.int64] | np.float32
+    ) -> str:
         if name not in self._weights:
             self._weights[name] = numpy_helper.from_array(np.asarray(value), name)
         return name

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import mmap
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +20,6 @@ from veltair.runtime.manifest import (
     Manifest,
     read_manifest,
 )
-
-_HASH_CHUNK_BYTES = 1 << 20
 
 # What /proc/cpuinfo lists for each level of the x86-64 psABI, beyond x86-64-v2.
 _V3_FLAGS = frozenset({"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"})
@@ -202,9 +203,15 @@ def _is_inside(folder: Path, name: str) -> bool:
 
 
 def _sha256(path: Path) -> str:
-    """The file's hash; read in pieces, as weights may not fit in memory twice."""
-    digest = hashlib.sha256()
+    """The file's hash.
+
+    Read by way of a mapping that asks for huge pages: whoever reads a file first decides in which
+    pages it lies in memory, and weights in small ones cost a convolution some per cent.
+    """
     with path.open("rb") as file:
-        while chunk := file.read(_HASH_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        if os.fstat(file.fileno()).st_size == 0:
+            return hashlib.sha256().hexdigest()
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            with contextlib.suppress(OSError):  # a system without huge pages
+                content.madvise(mmap.MADV_HUGEPAGE)
+            return hashlib.sha256(content).hexdigest()

@@ -35,15 +35,27 @@ class Command:
 COMMANDS = {
     "export": Command(
         module="veltair.models.export_command",
-        summary="Write one of the evaluated networks as ONNX with seeded weights.",
+        summary="Write an evaluated network as ONNX with seeded weights.",
     ),
     "compile": Command(
         module="veltair.compiler.compile_command",
         summary="Compile an ONNX model into an artifact.",
     ),
+    "tune": Command(
+        module="veltair.compiler.tune_command",
+        summary="Search the layers of an ONNX model and log every sample.",
+    ),
     "inspect": Command(
         module="veltair.compiler.inspect_command",
         summary="Print an artifact's layers and profile.",
+    ),
+    "profile": Command(
+        module="veltair.compiler.profile_command",
+        summary="Measure an artifact's profile again, also under interference.",
+    ),
+    "report": Command(
+        module="veltair.eval.report_command",
+        summary="Write an HTML page about an artifact's layers and versions.",
     ),
     "run": Command(
         module="veltair.runtime.run_command",
@@ -57,6 +69,14 @@ COMMANDS = {
         module="veltair.runtime.serve_command",
         summary="Serve a repository of artifacts with workers under MPI.",
     ),
+    "configure": Command(
+        module="veltair.runtime.configure_command",
+        summary="Change a running server's policies, or print them.",
+    ),
+    "bubble": Command(
+        module="veltair.proxy.bubble_command",
+        summary="Disturb what else runs, by a set footprint and bandwidth.",
+    ),
     "loadgen": Command(
         module="veltair.eval.loadgen_command",
         summary="Load a server with MLPerf LoadGen and report what it kept.",
@@ -64,6 +84,10 @@ COMMANDS = {
     "simulate": Command(
         module="veltair.runtime.simulate.simulate_command",
         summary="Run a scenario on a simulated machine.",
+    ),
+    "replay": Command(
+        module="veltair.runtime.replay_command",
+        summary="Feed recorded decisions to their policies again and compare.",
     ),
     "capacity": Command(
         module="veltair.runtime.simulate.capacity_command",

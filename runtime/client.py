@@ -89,6 +89,8 @@ class Completion:
         tag: as submitted.
         ok: whether the outputs are valid.
         error: what went wrong; empty when `ok`.
+        reason: `error`, or `deadline` where the scheduling policy gave the query up because it
+            could not be in time any more; empty when `ok`.
         queue_ns: submission to start.
         compute_ns: start to end.
         end_ns: when it ended, on the clock of `time.monotonic_ns`.
@@ -98,6 +100,7 @@ class Completion:
     tag: int
     ok: bool
     error: str
+    reason: str
     queue_ns: int
     compute_ns: int
     end_ns: int
@@ -269,12 +272,18 @@ class LocalClient:
     def stats(self) -> ServerStats:
         """Returns the server's counters (one pass over the segment, no round trip)."""
         workers = self._segment.workers()
+        policies, policy_changes = self._native.policies()
         return ServerStats(
             state=self._segment.state.name.lower(),
             cores=self._segment.cores,
             cores_in_use=self._segment.cores_in_use,
             workers=len(workers),
             workers_alive=sum(worker.pid != 0 for worker in workers),
+            scheduling=policies.scheduling,
+            batching=policies.batching,
+            placement=policies.placement,
+            policy_changes=policy_changes,
+            revocations=self._segment.revocations,
             models=tuple(
                 _model_stats(status, self._segment.counts(index))
                 for index, status in enumerate(self._segment.models())
@@ -353,6 +362,7 @@ class LocalClient:
             tag=ended.tag,
             ok=ended.ok,
             error="" if ended.ok else self._native.error(ended.query),
+            reason="" if ended.ok else ended.why.name.lower(),
             queue_ns=ended.queue_ns,
             compute_ns=ended.compute_ns,
             end_ns=ended.end_ns,

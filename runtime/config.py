@@ -7,16 +7,17 @@ is refused before anything starts.
 
 from __future__ import annotations
 
-import difflib
+import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
-from veltair.runtime.errors import ConfigError
+from veltair.runtime.errors import ConfigError, unknown_name
+from veltair.runtime.simulate.scenario import ModelSection, check_targets, parse_model_list
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -69,6 +70,14 @@ class ServerConfig(_Section, frozen=True, kw_only=True):
         int,
         Meta(ge=0, le=3_600_000, description="time that accepted queries have to end at a stop"),
     ] = 30_000
+    record: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="file that gets a line for each scheduling decision, for `veltair replay`, "
+            "after those of earlier runs; empty: none",
+        ),
+    ] = ""
 
 
 class QueueConfig(_Section, frozen=True, kw_only=True):
@@ -90,34 +99,109 @@ class SchedulingConfig(_Section, frozen=True, kw_only=True):
     policy: Annotated[
         str,
         Meta(
-            pattern="^(model|layer|block-[1-9][0-9]{0,3}|partition|veltair(-as|-ac)?)$",
-            description="model: whole models; layer, block-N: blocks of 1 or N layers; partition: "
-            "fixed core sets; veltair-as, veltair-ac, veltair: adaptive blocks, versions, both",
+            pattern="^(model|layer|block-[1-9][0-9]{0,3}|prema|partition|veltair(-as|-ac)?|"
+            "(veltair-)?deadline)$",
+            description="model: whole models; layer, block-N: blocks of 1 or N layers; prema: one "
+            "task at a time, by tokens; partition: fixed core sets; veltair-as, veltair-ac, "
+            "veltair: adaptive blocks, versions, both; deadline: least laxity first, refuses what "
+            "would be late; veltair-deadline: the same over adaptive blocks",
         ),
     ] = "model"
+    max_block_ms: Annotated[
+        float,
+        Meta(
+            ge=0.001,
+            le=10_000,
+            description="deadline policies: longest predicted time between two block boundaries",
+        ),
+    ] = 2.0
+    margin_percent: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="deadline policies: how much of the time left a query plans to use",
+        ),
+    ] = 75
+    partition_cores: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_048_576,
+            description="partition: cores of each instance; 0: chosen by the profiles",
+        ),
+    ] = 0
+    level: Annotated[
+        int,
+        Meta(ge=0, le=1000, description="interference level, until something measures it"),
+    ] = 0
 
 
 class BatchingConfig(_Section, frozen=True, kw_only=True):
     """`[batching]`: which queries become a task, and when."""
 
     policy: Annotated[
-        Literal["none"],
-        Meta(description="none: each query is a task of its own"),
+        Literal["none", "eager", "timeout", "deferred"],
+        Meta(
+            description="none: each query is a task of its own; eager: all that wait, at once; "
+            "timeout: once the first has waited; deferred: as late as all can still be in time"
+        ),
     ] = "none"
+    timeout_ms: Annotated[
+        float,
+        Meta(ge=0, le=3_600_000, description="timeout: how long a query waits for others"),
+    ] = 5.0
+    max_batch: Annotated[int, Meta(ge=1, le=65_536, description="queries of a task, at most")] = 8
+    least_percent: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=100,
+            description="deferred, eager: under overload, the share of the best batch size below "
+            "which first queries are given up; 0: never",
+        ),
+    ] = 0
+    executors: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=65_536,
+            description="tasks under way at a time; 0: as many as the cores can run",
+        ),
+    ] = 0
 
 
 class PlacementConfig(_Section, frozen=True, kw_only=True):
     """`[placement]`: on which executor a task runs."""
 
     policy: Annotated[
-        Literal["local"],
-        Meta(description="local: this node's cores"),
+        Literal["local", "first-fit"],
+        Meta(
+            description="local: this node's cores; first-fit: the first executor with room, which "
+            "is the same while a node has cores only"
+        ),
     ] = "local"
 
 
 class EngineConfig(_Section, frozen=True, kw_only=True):
-    """`[engine]`: the workers' gangs."""
+    """`[engine]`: what runs the layers, and on which cores."""
 
+    executor: Annotated[
+        Literal["kernels", "null"],
+        Meta(
+            description="kernels: the artifacts' kernels, on pinned threads; null: nothing, a "
+            "block only takes the time that its profile says, to try schedules"
+        ),
+    ] = "kernels"
+    virtual_cores: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=4096,
+            description="null executor: cores that are served on, 0 to N-1, which need not be "
+            "there; 0: as `cores` says",
+        ),
+    ] = 0
     cores: Annotated[
         tuple[Core, ...],
         Meta(max_length=65_536, description="cores to serve on; empty: all that the process may"),
@@ -128,9 +212,13 @@ class EngineConfig(_Section, frozen=True, kw_only=True):
     ] = 50
 
     def __post_init__(self) -> None:
-        """Refuses a core that is named twice: two threads would be pinned to it."""
+        """Refuses a core that is named twice, and virtual ones where they can't be."""
         if len(set(self.cores)) != len(self.cores):
             raise ValueError("a core may be named once")
+        if self.virtual_cores and self.executor != "null":
+            raise ValueError('kernels run on cores that are there; virtual_cores needs "null"')
+        if self.virtual_cores and self.cores:
+            raise ValueError("cores are named or virtual, not both")
 
 
 class WorkersConfig(_Section, frozen=True, kw_only=True):
@@ -151,7 +239,7 @@ class WorkersConfig(_Section, frozen=True, kw_only=True):
 
 
 class ServeConfig(_Section, frozen=True, kw_only=True):
-    """The whole of `serve.toml`; each field is a section."""
+    """The whole of `serve.toml`; each field is a section, `model` a list of them (`[[model]]`)."""
 
     server: ServerConfig = ServerConfig()
     queue: QueueConfig = QueueConfig()
@@ -160,6 +248,16 @@ class ServeConfig(_Section, frozen=True, kw_only=True):
     placement: PlacementConfig = PlacementConfig()
     engine: EngineConfig = EngineConfig()
     workers: WorkersConfig = WorkersConfig()
+    model: tuple[ModelSection, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuses models of which there is nothing but a profile where kernels run."""
+        if self.model and self.engine.executor != "null":
+            raise ValueError(
+                f'[[model]] {self.model[0].name!r}: only [engine] executor = "null" serves a model '
+                "by its profile alone; set that, or compile the model into the repository and "
+                "leave [[model]] out"
+            )
 
 
 def load_config(
@@ -176,12 +274,28 @@ def load_config(
     """
     table = _read(path) if path is not None else {}
     config = parse_config(table, source=str(path) if path is not None else "configuration")
+    given = {name: value for name, value in (overrides or {}).items() if value is not None}
+    return change_config(config, given, source="command line")
+
+
+def change_config(
+    config: ServeConfig, changes: Mapping[str, object], source: str = "configuration"
+) -> ServeConfig:
+    """Returns a configuration with some keys changed, checked as in a file.
+
+    Args:
+        config: the one to begin with.
+        changes: values by `section.key`.
+        source: named at the front of an error message.
+
+    Raises:
+        ConfigError: a key or value breaks its rule.
+    """
     changed: dict[str, Any] = msgspec.to_builtins(config)
-    for name, value in (overrides or {}).items():
-        if value is not None:
-            section, _, key = name.partition(".")
-            changed.setdefault(section, {})[key] = value
-    return parse_config(changed, source="command line")
+    for name, value in changes.items():
+        section, _, key = name.partition(".")
+        changed.setdefault(section, {})[key] = value
+    return parse_config(changed, source)
 
 
 def parse_config(table: Mapping[str, object], source: str = "configuration") -> ServeConfig:
@@ -195,16 +309,39 @@ def parse_config(table: Mapping[str, object], source: str = "configuration") -> 
         ConfigError: a key or value breaks its rule.
     """
     hints = get_type_hints(ServeConfig)
-    sections = {}
+    sections: dict[str, Any] = {}
     for name, value in table.items():
         if name not in hints:
             raise ConfigError(unknown_name(f"{source}: [{name}]", "section", name, list(hints)))
+        if name == "model":
+            sections[name] = _models(value, source)
+            continue
         if not isinstance(value, Mapping):
             raise ConfigError(
                 f"{source}: {name} = {value!r}: {name} is a section; write its keys under [{name}]"
             )
         sections[name] = _section(hints[name], value, f"{source}: [{name}]")
-    return ServeConfig(**sections)
+    try:
+        return ServeConfig(**sections)
+    except ValueError as error:
+        raise ConfigError(f"{source}: {error}") from error
+
+
+def _models(models: object, source: str) -> tuple[ModelSection, ...]:
+    if not isinstance(models, Sequence) or isinstance(models, str):
+        raise ConfigError(
+            f"{source}: model = {models!r}: a list of models; write the keys of each under a "
+            "[[model]] of its own"
+        )
+    sections = parse_model_list(ModelSection, models, source)
+    check_targets(sections, source)
+    for index, section in enumerate(sections):
+        if section.weight != 1.0:
+            raise ConfigError(
+                f"{source}: model[{index}].weight = {section.weight}: a server's queries come from "
+                "its clients; only a scenario weighs models, so leave it out"
+            )
+    return sections
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -226,6 +363,8 @@ def _section(kind: type[_S], table: Mapping[str, object], where: str) -> _S:
         if key not in hints:
             raise ConfigError(unknown_name(f"{where} {key}", "key", key, list(hints)))
         try:
+            if isinstance(value, float) and not math.isfinite(value):
+                raise msgspec.ValidationError("Expected a finite number")
             values[key] = msgspec.convert(value, hints[key])
         except msgspec.ValidationError as error:
             raise ConfigError(f"{where} {key} = {value!r}: {_rule(kind, key, error)}") from error
@@ -241,15 +380,10 @@ def _rule(kind: type[msgspec.Struct], key: str, error: msgspec.ValidationError) 
     meta = next(extra for extra in hint.__metadata__ if isinstance(extra, Meta))
     expected = str(error)
     base = get_args(hint)[0]
-    if base is int:
-        expected = f"expected an integer from {meta.ge} to {meta.le}"
+    if base in (int, float):
+        kind_of = "an integer" if base is int else "a number"
+        expected = f"expected {kind_of} from {meta.ge} to {meta.le}"
     elif choices := [c for c in get_args(base) if isinstance(c, str)]:
         expected = f"expected one of {', '.join(map(repr, choices))}"
     default = getattr(kind(), key)
     return f"{expected} ({meta.description}); leave it out for the default, {default!r}"
-
-
-def unknown_name(where: str, noun: str, name: str, known: list[str]) -> str:
-    """The message for a section or key that there isn't: the nearest one, and all of them."""
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-    return f"{where}: unknown {noun}; did you mean {nearest!r}? known: {', '.join(known)}"

@@ -5,6 +5,8 @@ A message carries the value that was refused, the rule that refused it, and the 
 
 from __future__ import annotations
 
+import difflib
+
 
 class VeltairError(Exception):
     """Base of all errors that a user can cause or meet."""
@@ -57,3 +59,9 @@ class RefusedError(UnavailableError):
 
 class NotFoundError(VeltairError):
     """No such model or version is being served."""
+
+
+def unknown_name(where: str, noun: str, name: str, known: list[str]) -> str:
+    """The message for a section or key that there isn't: the nearest one, and all of them."""
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+    return f"{where}: unknown {noun}; did you mean {nearest!r}? known: {', '.join(known)}"

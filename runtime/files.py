@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,5 +35,25 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises:
         OSError: it can't be written; `path` is as it was.
     """
-    with replacing(path) as temporary:
-        temporary.write_bytes(data)
+    with writing(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file that becomes `path` when the block ends, and goes if it fails.
+
+    What is no file (`/dev/stdout`, a pipe) is written to as it is: to replace it would take it away
+    from everybody else.
+
+    Raises:
+        OSError: it can't be written; a file at `path` is as it was.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        yield file

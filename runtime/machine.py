@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from veltair.runtime.config import EngineConfig
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -29,6 +33,13 @@ def machine_facts() -> dict[str, str | int]:
         if kind != "Instruction":
             facts[f"l{level}_bytes"] = _bytes((index / "size").read_text().strip())
     return facts
+
+
+def cores_to_serve(engine: EngineConfig) -> tuple[int, ...]:
+    """Numbers of the cores that a server of this configuration has, ascending where it chooses."""
+    if engine.virtual_cores:
+        return tuple(range(engine.virtual_cores))
+    return engine.cores or tuple(sorted(os.sched_getaffinity(0)))
 
 
 def _cpuinfo_field(name: str) -> str:

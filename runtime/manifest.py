@@ -7,6 +7,7 @@ manifest is data only: nothing here opens a library or knows a kernel.
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Literal
@@ -20,6 +21,8 @@ MANIFEST_FILE = "manifest.json"
 WEIGHTS_FILE = "weights.bin"
 KERNELS_FILE = "kernels.so"
 ALIGNMENT_BYTES = 64
+LONGEST_NS = 1_000_000_000_000  # of a profiled time: sums of them stay far within 64 bits
+MOST_CORES = 4096  # that a profile can be of
 
 ITEM_BYTES = {
     "bool": 1,
@@ -138,16 +141,45 @@ class Layer(_Record, frozen=True, kw_only=True):
     variants: tuple[Variant, ...]
 
 
-class Profile(_Record, frozen=True, kw_only=True):
+class Interference(_Record, frozen=True, kw_only=True):
+    """What made a profile's levels: bubbles (`veltair bubble`) on some cores beside the measured.
+
+    A level is the slow-down, (time now / time alone) - 1, of a reference kernel that reads memory
+    from the shared cache: the same for every model that was measured on the same machine.
+
+    Attributes:
+        bubbles: how many ran.
+        footprint_bytes: of each.
+        bytes_per_s: of each, read and written, for every level; 0 at the first.
+        reference_bytes: that the reference kernel read.
+        highest: slow-down of the reference kernel beside the fastest bubbles.
+        noise: what two measurements of the reference kernel differed by; levels are further apart.
+        measured_cores: the most cores that were measured beside bubbles. Times of more, which leave
+            a bubble no core of its own, are estimated: the time alone, slowed as on
+            `measured_cores`.
+    """
+
+    bubbles: int
+    footprint_bytes: int
+    bytes_per_s: tuple[int, ...]
+    reference_bytes: int
+    highest: float
+    noise: float
+    measured_cores: int
+
+
+class Profile(_Record, frozen=True, kw_only=True, omit_defaults=True):
     """Measured latencies.
 
     Attributes:
         machine: what they were measured on: `cpu`, `isa`, `cores`, `l2_bytes`, `l3_bytes`, ...
         cores: core counts, ascending, beginning at 1.
-        levels: interference levels, ascending, beginning at 0.
-        layer_ns: int64[layer][variant][len(cores)][len(levels)], median time of one layer.
+        levels: interference levels, ascending, beginning at 0: slow-downs of the reference kernel.
+        layer_ns: int64[layer][variant][len(cores)][len(levels)], median time of one layer, from 1
+            to `LONGEST_NS`, as all times.
         model_ns: int64[len(cores)][len(levels)], median time of a whole run with each layer's first
             variant.
+        interference: what made the levels; None where there is one, or it isn't known.
     """
 
     machine: dict[str, str | int]
@@ -155,6 +187,7 @@ class Profile(_Record, frozen=True, kw_only=True):
     levels: tuple[float, ...]
     layer_ns: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...]
     model_ns: tuple[tuple[int, ...], ...]
+    interference: Interference | None = None
 
 
 class FileDigest(_Record, frozen=True, kw_only=True):
@@ -214,4 +247,62 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = msgspec.json.decode(data, type=Manifest)
     except msgspec.DecodeError as error:
         raise ArtifactError(f"{path}: damaged: {error}; compile the model again") from error
+    _check_profile(path, manifest)
     return manifest
+
+
+def _check_profile(path: Path, manifest: Manifest) -> None:
+    """Refuses what no policy can reckon with, whatever damaged it."""
+    profile = manifest.profile
+    try:
+        if not 0 <= manifest.qos_ns <= LONGEST_NS:
+            raise ValueError(f"qos_ns = {manifest.qos_ns}: from 0 (none) to {LONGEST_NS}")
+        _check_ascending("profile.cores", profile.cores, first=1, last=MOST_CORES)
+        _check_ascending("profile.levels", profile.levels, first=0, last=math.inf)
+        _check_interference(profile)
+        _check_table("profile.model_ns", profile, profile.model_ns)
+        _check_count("profile.layer_ns", len(profile.layer_ns), len(manifest.layers), "layers")
+        for index, layer in enumerate(profile.layer_ns):
+            field = f"profile.layer_ns[{index}]"
+            _check_count(field, len(layer), len(manifest.layers[index].variants), "variants")
+            for number, variant in enumerate(layer):
+                _check_table(f"{field}[{number}]", profile, variant)
+    except ValueError as error:
+        raise ArtifactError(f"{path}: damaged: {error}; compile the model again") from error
+
+
+def _check_ascending(
+    field: str, values: tuple[int, ...] | tuple[float, ...], *, first: float, last: float
+) -> None:
+    rising = all(a < b for a, b in itertools.pairwise(values))  # a NaN isn't
+    if not values or values[0] != first or not rising or not values[-1] <= last:
+        raise ValueError(
+            f"{field} = {list(values)}: they ascend from {first:g}, to {last:g} at most"
+        )
+
+
+def _check_interference(profile: Profile) -> None:
+    made = profile.interference
+    if made is None:
+        return
+    field = "profile.interference"
+    _check_count(f"{field}.bytes_per_s", len(made.bytes_per_s), len(profile.levels), "levels")
+    _check_ascending(f"{field}.bytes_per_s", made.bytes_per_s, first=0, last=math.inf)
+    if made.measured_cores not in profile.cores:
+        raise ValueError(
+            f"{field}.measured_cores = {made.measured_cores}: one of {list(profile.cores)}"
+        )
+
+
+def _check_table(field: str, profile: Profile, rows: tuple[tuple[int, ...], ...]) -> None:
+    _check_count(field, len(rows), len(profile.cores), "core counts")
+    for index, row in enumerate(rows):
+        _check_count(f"{field}[{index}]", len(row), len(profile.levels), "interference levels")
+        for time_ns in row:
+            if not 0 < time_ns <= LONGEST_NS:
+                raise ValueError(f"{field}[{index}] = {time_ns} ns: from 1 to {LONGEST_NS} ns")
+
+
+def _check_count(field: str, found: int, expected: int, what: str) -> None:
+    if found != expected:
+        raise ValueError(f"{field} has {found} entries for {expected} {what}")

@@ -274,7 +274,7 @@ def load_native(folder: Path, manifest: Manifest) -> _native.Model:
         ArtifactError: the files contradict the manifest or can't be loaded here.
     """
     return _native.Model(
-        ffi_path=str(_ffi_library()),
+        ffi_path=str(ffi_library()),
         kernels_path=str((folder / KERNELS_FILE).resolve()),
         weights_path=str(folder / WEIGHTS_FILE),
         weights_bytes=manifest.files[WEIGHTS_FILE].size_bytes,
@@ -285,7 +285,7 @@ def load_native(folder: Path, manifest: Manifest) -> _native.Model:
     )
 
 
-def _ffi_library() -> Path:
+def ffi_library() -> Path:
     """Where libtvm_ffi.so lies; the package is not imported, the kernels need its library only."""
     spec = importlib.util.find_spec("tvm_ffi")
     if spec is None or not spec.submodule_search_locations:

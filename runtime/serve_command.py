@@ -19,7 +19,9 @@ import typer
 
 from veltair.runtime.config import load_config
 from veltair.runtime.errors import InputError
+from veltair.runtime.machine import cores_to_serve
 from veltair.runtime.server.guardian import stop_with_parent
+from veltair.runtime.server.repository import check_sources
 from veltair.runtime.server.signals import SignalPipe
 
 if TYPE_CHECKING:
@@ -40,7 +42,13 @@ LOOK_MS = 1000
 
 
 def command(
-    repository: Annotated[Path, typer.Option(help="Folder of <model>/<version>/ artifacts.")],
+    repository: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of <model>/<version>/ artifacts; with the null executor, the "
+            "configuration's [[model]] do."
+        ),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes; one a core, at most 8, if not set.")
     ] = None,
@@ -55,23 +63,20 @@ def command(
     the queries that still wait.
     """
     checked = load_config(config, {"server.http_port": http_port})
-    if not repository.is_dir():
-        raise InputError(
-            f"{repository}: not a folder; a repository holds artifacts as <model>/<version>/, "
-            "as `veltair compile -o` writes them"
-        )
+    check_sources(repository, checked)
     if workers is None:
-        cores = len(checked.engine.cores) or len(os.sched_getaffinity(0))
-        workers = min(max(cores, 1), MOST_DEFAULT_WORKERS)
+        workers = min(len(cores_to_serve(checked.engine)), MOST_DEFAULT_WORKERS)
     arguments = serve_arguments(repository, config, http_port)
     running = start_server(arguments, workers, find_mpirun())
     drain_s = checked.server.drain_timeout_ms / 1000
     raise typer.Exit(_supervise(running, drain_s + GRACE_S))
 
 
-def serve_arguments(repository: Path, config: Path | None, http_port: int | None) -> list[str]:
+def serve_arguments(
+    repository: Path | None, config: Path | None, http_port: int | None
+) -> list[str]:
     """Returns the arguments of `veltair-serve`."""
-    arguments = ["--repository", str(repository)]
+    arguments = [] if repository is None else ["--repository", str(repository)]
     if config is not None:
         arguments += ["--config", str(config)]
     if http_port is not None:

@@ -102,6 +102,11 @@ class ServerStats:
         cores_in_use: of these, held by a running task.
         workers: worker ranks that it was started with.
         workers_alive: of these, alive now.
+        scheduling: the policy in force; likewise the next two.
+        batching: see `scheduling`.
+        placement: see `scheduling`.
+        policy_changes: how often policies or their parameters have changed since the start.
+        revocations: cores that a policy has taken from running blocks since the start.
         models: one entry a model, in the order of `LocalClient.models`.
     """
 
@@ -110,4 +115,9 @@ class ServerStats:
     cores_in_use: int
     workers: int
     workers_alive: int
+    scheduling: str
+    batching: str
+    placement: str
+    policy_changes: int
+    revocations: int
     models: tuple[ModelStats, ...]

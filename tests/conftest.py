@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import tempfile
 
 
 def pytest_configure() -> None:
     """Takes interrupts again where whoever started pytest in the background had them ignored.
 
-    Children inherit an ignored signal, and tests interrupt the commands that they start.
+    Children inherit an ignored signal, and tests interrupt the commands that they start. They also
+    inherit the environment: the user's own tuning logs are neither read nor written.
     """
+    os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="veltair-tests-data-")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

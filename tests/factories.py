@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from veltair.compiler.search.samples import SCHEMA as SEARCH_SCHEMA
+from veltair.compiler.search.samples import LayerSearch, Sample, SearchReport
 from veltair.runtime.manifest import (
     KERNELS_FILE,
     MANIFEST_FILE,
@@ -19,6 +21,7 @@ from veltair.runtime.manifest import (
     WEIGHTS_FILE,
     Argument,
     FileDigest,
+    Interference,
     Layer,
     Manifest,
     Profile,
@@ -159,6 +162,35 @@ def tiny_layers() -> tuple[Layer, ...]:
     )
 
 
+def disturbed_profile() -> Profile:
+    """The tiny model's, made up, at three levels.
+
+    The product's first variant is the faster one at the first two, the second one at the last.
+    """
+    return Profile(
+        machine={"cpu": "test"},
+        cores=(1, 2),
+        levels=(0.0, 0.4, 0.9),
+        layer_ns=(
+            (
+                ((50_000, 60_000, 110_000), (30_000, 36_000, 66_000)),
+                ((60_000, 65_000, 70_000), (35_000, 38_000, 41_000)),
+            ),
+            (((9_000, 9_500, 11_000), (7_000, 7_400, 8_600)),),
+        ),
+        model_ns=((60_000, 70_000, 122_000), (40_000, 46_000, 80_000)),
+        interference=Interference(
+            bubbles=1,
+            footprint_bytes=1 << 25,
+            bytes_per_s=(0, 2_000_000_000, 9_000_000_000),
+            reference_bytes=1 << 23,
+            highest=0.9,
+            noise=0.02,
+            measured_cores=1,
+        ),
+    )
+
+
 def write_tiny_artifact(
     folder: Path,
     *,
@@ -178,6 +210,8 @@ def write_tiny_artifact(
     files = {KERNELS_FILE: tiny_kernels(), WEIGHTS_FILE: tiny_weights(seed).tobytes()}
     for file_name, data in files.items():
         (folder / file_name).write_bytes(data)
+    layers = changes.get("layers", tiny_layers())
+    rows_ns = ((((50_000,), (30_000,)), ((60_000,), (35_000,))), (((9_000,), (7_000,)),))
     fields: dict[str, Any] = {
         "schema": SCHEMA,
         "name": name,
@@ -188,14 +222,14 @@ def write_tiny_artifact(
         "inputs": (TensorSpec(name="data", dtype="float32", shape=(TINY_ROWS, TINY_INNER)),),
         "outputs": (TensorSpec(name="scores", dtype="float32", shape=(TINY_ROWS, TINY_COLUMNS)),),
         "arena_bytes": 64 + 4 * TINY_ROWS * TINY_COLUMNS,
-        "layers": tiny_layers(),
+        "layers": layers,
         "profile": Profile(
             machine={"cpu": "test"},
             cores=(1, 2),
             levels=(0.0,),
-            layer_ns=(
-                (((50_000,), (30_000,)), ((60_000,), (35_000,))),
-                (((9_000,), (7_000,)),),
+            layer_ns=tuple(
+                row_ns[: len(layer.variants)]
+                for row_ns, layer in zip(rows_ns, layers, strict=False)
             ),
             model_ns=((60_000,), (40_000,)),
         ),
@@ -235,3 +269,120 @@ def write_slow_artifact(folder: Path, *, repeats: int, **changes: Any) -> Manife
         **changes,
     }
     return write_tiny_artifact(folder, **fields)
+
+
+def many_versions(
+    *, layers: int = 4, versions: int = 3, levels: int = 3, seed: int = 0
+) -> tuple[Manifest, SearchReport]:
+    """A manifest and a search of it to look at; there are no kernels behind them.
+
+    The samples are drawn; what follows from them (who is filtered, on the frontier, chosen, and how
+    long the variants take) is worked out from them as the compiler does.
+
+    Args:
+        layers: how many.
+        versions: the most that a layer keeps.
+        levels: of interference.
+        seed: of what is drawn.
+    """
+    random = np.random.default_rng(seed)
+    slowdowns = tuple(round(0.3 * level, 3) for level in range(levels))
+    made, found, layer_ns = [], [], []
+    for number in range(layers):
+        search = _drawn_search(f"stage{number}.conv", versions, random)
+        chosen = [sample for sample in search.samples if sample.is_chosen]
+        base = tiny_layers()[0]
+        variants = tuple(
+            msgspec.structs.replace(base.variants[0], id=s.id, tile_bytes=s.block_bytes)
+            for s in chosen
+        )
+        made.append(msgspec.structs.replace(base, name=search.name, variants=variants))
+        found.append(search)
+        layer_ns.append(tuple(_drawn_times(sample, slowdowns) for sample in chosen))
+    whole = np.asarray([layer[0] for layer in layer_ns]).sum(axis=0)
+    profile = Profile(
+        machine={"cpu": "test"},
+        cores=(1, 2),
+        levels=slowdowns,
+        layer_ns=tuple(layer_ns),
+        model_ns=tuple(tuple(int(ns) for ns in row) for row in whole),
+        interference=None
+        if levels == 1
+        else Interference(
+            bubbles=1,
+            footprint_bytes=1 << 25,
+            bytes_per_s=tuple(3_000_000_000 * level for level in range(levels)),
+            reference_bytes=1 << 23,
+            highest=slowdowns[-1],
+            noise=0.02,
+            measured_cores=1,
+        ),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        manifest = write_tiny_artifact(Path(folder) / "1")
+    manifest = msgspec.structs.replace(manifest, layers=tuple(made), profile=profile)
+    search_report = SearchReport(
+        schema=SEARCH_SCHEMA,
+        isa=manifest.isa,
+        qos_ns=manifest.qos_ns,
+        qos_share="flops",
+        most_variants=versions,
+        wall_ns=12_000_000_000,
+        layers=tuple(found),
+    )
+    return manifest, search_report
+
+
+def _drawn_search(name: str, versions: int, random: np.random.Generator) -> LayerSearch:
+    share_ns = 400_000
+    blocks = 2 ** random.integers(11, 20, 40)
+    extents = 2 ** random.integers(2, 10, 40)
+    slow = random.lognormal(12.3, 0.5, 40)
+    times = [int(ns) for ns in slow]
+    kept = [i for i in range(40) if times[i] <= share_ns] or [int(np.argmin(times))]
+    frontier = [
+        i for i in kept if not any(blocks[j] < blocks[i] and extents[j] < extents[i] for j in kept)
+    ]
+    by_block = sorted(frontier, key=lambda i: int(blocks[i]))
+    count = min(int(random.integers(1, versions + 1)), len(by_block))
+    chosen = {by_block[i * len(by_block) // count] for i in range(count)}
+    samples = [
+        Sample(
+            id=f"conv3x3_direct_ic{int(blocks[i]) // 64}_p{int(extents[i])}_{i}",
+            algorithm="direct",
+            parallelism=int(extents[i]),
+            block_bytes=int(blocks[i]),
+            solo_ns=times[i],
+            status="ok" if i in kept else "filtered",
+            reason="" if i in kept else "slower than the layer's share of the QoS",
+            is_frontier=i in frontier,
+            is_chosen=i in chosen,
+        )
+        for i in range(40)
+    ]
+    failed = Sample(
+        id="conv3x3_direct_ic9999_p1",
+        algorithm="direct",
+        parallelism=1,
+        block_bytes=64,
+        solo_ns=0,
+        status="failed",
+        reason="a wrong result: <NaN> & more",
+    )
+    flops = tiny_layers()[0].flops
+    return LayerSearch(
+        name=name,
+        op="matmul",
+        flops=flops,
+        qos_share_ns=share_ns,
+        dropped=100,
+        samples=(*samples, failed),
+    )
+
+
+def _drawn_times(
+    sample: Sample, slowdowns: tuple[float, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Larger blocks suffer more."""
+    by_level = [round(sample.solo_ns * (1 + s * sample.block_bytes / 2**18)) for s in slowdowns]
+    return tuple(by_level), tuple(ns * 6 // 10 for ns in by_level)

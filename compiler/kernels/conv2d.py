@@ -1,8 +1,8 @@
 """Direct 2-D convolution with register tiles, dense and grouped, packed output.
 
-The whole reduction of a tile of pixels by channel vectors runs in registers. A task is one chunk of
-output channels by some rows; the larger of weights and activations is walked by the outer part of
-the task index, so that the smaller stays in cache while the larger streams once.
+The whole reduction of a tile of pixels by channel vectors runs in registers. A task is some chunks
+of output channels by some rows. By default the larger of weights and activations is walked by the
+outer part of the task index, so that the smaller stays in cache while the larger streams once.
 
 Where few tiles share a chunk of weights, reading it from memory takes as long as computing. The
 reduction then runs in passes: all tiles meet a block of weights that fits in L1, while the next
@@ -11,7 +11,6 @@ block is being fetched, and keep partial sums in between.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ import numpy.typing as npt
 from tvm import tirx
 from tvm.tirx import PrimFunc
 
+from veltair.compiler.kernels.choices import UNROLL, DirectChoice
 from veltair.compiler.kernels.direct_plan import Plan, make_plan
 from veltair.compiler.kernels.epilogue import Epilogue, pad_channels, suffix
 from veltair.compiler.kernels.loops import Expr, Loops, load
@@ -66,27 +66,55 @@ class _Piece:
         return self.rows * self.columns
 
 
-def build_direct(spec: ConvSpec, isa: str) -> Kernel:
-    """A direct convolution whose output is vectorised over channels."""
-    plan = make_plan(spec, isa)
+def build_direct(spec: ConvSpec, isa: str, choice: DirectChoice | None = None) -> Kernel:
+    """A direct convolution whose output is vectorised over channels.
+
+    Raises:
+        ValueError: the choice doesn't fit the convolution.
+    """
+    plan = make_plan(spec, isa, choice)
     emitter = _Emitter(spec, plan)
-    kh, kw = spec.kernel
-    tile = plan.tile
-    shape = f"{tile.rows}x{tile.columns}" if tile.rows > 1 else f"{tile.columns}"
-    passes = f"_k{plan.passes}" if plan.passes > 1 else ""
-    extent = spec.batch * spec.groups * plan.chunk_count * plan.row_tasks
-    steps = plan.in_blocks * plan.inner * kh * kw // plan.passes
-    data_bytes = 4 * spec.in_channels // spec.groups * tile.rows * tile.columns * kh * kw
+    extent = spec.batch * spec.groups * plan.chunk_tasks * plan.row_tasks
     return Kernel(
         func=emitter.function(),
-        variant_id=f"conv{kh}x{kw}_direct_oc{tile.blocks}x{plan.lanes}_px{shape}{passes}_p{extent}"
-        + suffix(spec.epilogue),
+        variant_id=f"{_stem(spec, plan)}_p{extent}" + suffix(spec.epilogue),
         algorithm="direct" if spec.groups == 1 else "grouped",
         parallel_extent=extent,
-        tile_bytes=4 * steps * tile.blocks * plan.lanes + data_bytes,
+        tile_bytes=_block_bytes(spec, plan),
+        unroll=plan.tile.pixels * plan.tile.blocks,
         pack_weight=emitter.pack_weight,
         pack_channel=pad_channels(spec.groups * plan.out_blocks * plan.lanes),
     )
+
+
+def _stem(spec: ConvSpec, plan: Plan) -> str:
+    """The decisions as the variant's id says them; what is usual stays unsaid."""
+    kh, kw = spec.kernel
+    tile = plan.tile
+    shape = f"{tile.rows}x{tile.columns}" if tile.rows > 1 else f"{tile.columns}"
+    merged = spec.out_hw[0] // plan.rows
+    unusual = [
+        f"_m{merged}" if merged > 1 else "",
+        f"_r{plan.row_tiles_per_task}" if plan.row_tiles_per_task > 1 else "",
+        f"_c{plan.chunks_per_task}" if plan.chunks_per_task > 1 else "",
+        f"_k{plan.passes}" if plan.passes > 1 else "",
+        f"_u{plan.unroll}" if plan.unroll != UNROLL else "",
+        "_wo" if plan.weights_outer else "",
+    ]
+    return f"conv{kh}x{kw}_direct_oc{tile.blocks}x{plan.lanes}_px{shape}" + "".join(unusual)
+
+
+def _block_bytes(spec: ConvSpec, plan: Plan) -> int:
+    """What a task uses again and again: its weights and data of one pass, and partial sums."""
+    (kh, kw), (sh, sw), (dh, dw) = spec.kernel, spec.strides, spec.dilations
+    rows = min(plan.row_tiles_per_task * plan.tile.rows, plan.rows)
+    data_rows = (rows - 1) * sh + (kh - 1) * dh + 1
+    data_columns = (plan.columns - 1) * sw + (kw - 1) * dw + 1
+    channels = plan.in_blocks * plan.inner // plan.passes
+    width = plan.chunks_per_task * plan.tile.blocks * plan.lanes
+    weights = plan.frame.steps // plan.passes * width
+    sums = plan.tiles_per_task * plan.tile.pixels * width if plan.passes > 1 else 0
+    return 4 * (weights + channels * data_rows * data_columns + sums)
 
 
 class _Emitter:
@@ -105,19 +133,26 @@ class _Emitter:
     def function(self) -> PrimFunc:
         """The PrimFunc."""
         b, plan, spec = self._b, self._plan, self._spec
-        extent = spec.batch * spec.groups * plan.chunk_count * plan.row_tasks
+        extent = spec.batch * spec.groups * plan.chunk_tasks * plan.row_tasks
         with b.loop(extent, "task", "parallel") as task:
-            n, group, chunk, rows = self._coordinates(task)
-            cases = chunks(plan.out_blocks, plan.tile.blocks)
-            first = b.let("first", group * plan.out_blocks + chunk * plan.tile.blocks)
-            for case in cases:
-                place = _Place(n=n, group=group, first=first, blocks=case.size)
-                if len(cases) == 1:
-                    self._chunk(place, rows)
-                    continue
-                with b.branch(_within(chunk, case, plan.tile.blocks)):
-                    self._chunk(place, rows)
+            n, group, chunks_at, rows = self._coordinates(task)
+            with b.loop(plan.chunks_per_task, "chunk") as i:
+                chunk = b.let("chunk", chunks_at * plan.chunks_per_task + i)
+                self._cases(n, group, chunk, rows)
         return b.function([self._data, self._weight, *self._epilogue.buffers, self._output])
+
+    def _cases(self, n: Expr, group: Expr, chunk: Expr, rows: Expr) -> None:
+        """A chunk of either size: the last may be smaller."""
+        b, plan = self._b, self._plan
+        cases = chunks(plan.out_blocks, plan.tile.blocks)
+        first = b.let("first", group * plan.out_blocks + chunk * plan.tile.blocks)
+        for case in cases:
+            place = _Place(n=n, group=group, first=first, blocks=case.size)
+            if len(cases) == 1:
+                self._chunk(place, rows)
+                continue
+            with b.branch(_within(chunk, case, plan.tile.blocks)):
+                self._chunk(place, rows)
 
     def pack_weight(self, weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """float32[OC, IC/groups, KH, KW] to chunks of [IC block, KH, KW, IC, OC block, OC]."""
@@ -141,18 +176,18 @@ class _Emitter:
         return self._spec.groups * plan.out_blocks * plan.lanes * self._steps()
 
     def _coordinates(self, task: Expr) -> tuple[Expr, Expr, Expr, Expr]:
-        """Sample, group, channel chunk and row task of a task index."""
+        """Sample, group, chunk task and row task of a task index."""
         b, plan, spec = self._b, self._plan, self._spec
         extents = {"n": spec.batch, "group": spec.groups}
         if plan.weights_outer:
-            extents = {**extents, "chunk": plan.chunk_count, "rows": plan.row_tasks}
+            extents = {**extents, "chunk": plan.chunk_tasks, "rows": plan.row_tasks}
         else:
-            extents = {**extents, "rows": plan.row_tasks, "chunk": plan.chunk_count}
+            extents = {**extents, "rows": plan.row_tasks, "chunk": plan.chunk_tasks}
         found = split_index(b, task, extents)
         return found["n"], found["group"], found["chunk"], found["rows"]
 
     def _chunk(self, place: _Place, rows: Expr) -> None:
-        """One task: a chunk of output channels by some rows."""
+        """A chunk of output channels by a task's rows."""
         b, plan = self._b, self._plan
         lanes = plan.lanes
         channels = [b.let("channel", (place.first + o) * lanes) for o in range(place.blocks)]
@@ -237,7 +272,7 @@ class _Emitter:
             return load(self._weight, [weights + (step * place.blocks + o) * lanes], lanes)
 
         reduction = [("cb", count), ("y", kh), ("x", kw), ("c", plan.inner)]
-        accumulate(b, registers, reduction, data, weight, ahead)
+        accumulate(b, registers, reduction, data, weight, ahead, plan.unroll)
 
     def _finish(self, registers: Registers, place: _Place, piece: _Piece) -> None:
         """Applies the epilogue to a tile and stores it."""
@@ -248,10 +283,10 @@ class _Emitter:
 
     def _steps(self) -> int:
         """Length of the whole reduction."""
-        return self._plan.in_blocks * self._plan.inner * math.prod(self._spec.kernel)
+        return self._plan.frame.steps
 
     def _load_data(self, n: Expr, block: Expr, where: list[Expr], lane: Expr) -> Expr:
-        if self._plan.flat:
+        if self._plan.frame.flat:
             where = self._unmerge(where, self._spec.data)
         if self._spec.data_plain:
             return load(self._data, [n, block, *where])
@@ -259,7 +294,7 @@ class _Emitter:
 
     def _store(self, value: Expr, channel: Expr, where: list[Expr]) -> None:
         n, block, *pixel = where
-        if self._plan.flat:
+        if self._plan.frame.flat:
             pixel = self._unmerge(pixel, self._spec.output)
         if self._spec.output_plain:
             self._scatter(value, channel, n, pixel)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from veltair.compiler.kernels.choices import DepthwiseChoice, require
 from veltair.compiler.kernels.epilogue import Epilogue, pad_channels, suffix
 from veltair.compiler.kernels.loops import Buffer, Expr, Loops, Register, load
 from veltair.compiler.kernels.spec import LANES, ConvSpec, Kernel, WeightPacker
@@ -16,18 +17,46 @@ from veltair.compiler.kernels.tiling import spans
 # Pixels accumulated together: enough independent chains for the multiply-adds' latency, while the
 # taps of a filter row stay in registers beside them.
 _PIXELS = {"x86-64-v4": 8, "x86-64-v3": 6}
+# What fits the registers beside a vector of taps and one of data.
+MOST_PIXELS = {"x86-64-v4": 28, "x86-64-v3": 13}
 # Up to this many taps the filter is unrolled wholly; a larger one loops over its rows.
 _UNROLLED_TAPS = 9
 
 
-def build_depthwise(spec: ConvSpec, isa: str) -> Kernel:
-    """A depthwise convolution: groups, input and output channels are one number."""
+def choice_of(spec: ConvSpec, isa: str) -> DepthwiseChoice:
+    """Tile and tasks by rule."""
+    (height, width), (kh, kw) = spec.out_hw, spec.kernel
+    blocks = math.ceil(spec.out_channels / LANES[isa])
+    rows = per_task(height, spec.batch * blocks, width * kh * kw)
+    return DepthwiseChoice(pixels=min(_PIXELS[isa], width), rows=rows)
+
+
+def check(spec: ConvSpec, isa: str, choice: DepthwiseChoice) -> None:
+    """Refuses a choice that doesn't fit.
+
+    Raises:
+        ValueError: it doesn't.
+    """
+    (height, width), rows, pixels = spec.out_hw, choice.rows, choice.pixels
+    require(spec.groups == spec.in_channels == spec.out_channels, "it mixes channels")
+    require(rows > 0 and height % rows == 0, f"{height} rows don't divide by {rows}")
+    require(0 < pixels <= min(width, MOST_PIXELS[isa]), f"{pixels} pixels of {width}")
+
+
+def build_depthwise(spec: ConvSpec, isa: str, choice: DepthwiseChoice | None = None) -> Kernel:
+    """A depthwise convolution: groups, input and output channels are one number.
+
+    Raises:
+        ValueError: the choice doesn't fit the convolution.
+    """
     lanes = LANES[isa]
     blocks = math.ceil(spec.out_channels / lanes)
     (height, width), (kh, kw) = spec.out_hw, spec.kernel
-    rows = per_task(height, spec.batch * blocks, width * kh * kw)
+    chosen = choice_of(spec, isa) if choice is None else choice
+    check(spec, isa, chosen)
+    rows, most = chosen.rows, chosen.pixels
     extents = {"n": spec.batch, "block": blocks, "rows": height // rows}
-    pixels = spans(width, _PIXELS[isa])[0].size
+    pixels = spans(width, most)[0].size
     b = Loops(lanes)
     data = b.buffer("data", spec.data)
     weight = b.flat("weight", blocks * kh * kw * lanes)
@@ -38,7 +67,7 @@ def build_depthwise(spec: ConvSpec, isa: str) -> Kernel:
         channel = b.let("channel", at["block"] * lanes)
         with b.loop(rows, "i") as i:
             row = b.let("row", at["rows"] * rows + i)
-            for span in spans(width, _PIXELS[isa]):
+            for span in spans(width, most):
                 with b.loop(span.count, "col_tile") as j:
                     column = b.let("column", j * span.size + span.start)
                     emit = _Tile(spec, b, data, weight, lanes)
@@ -52,10 +81,16 @@ def build_depthwise(spec: ConvSpec, isa: str) -> Kernel:
         variant_id=f"conv{kh}x{kw}_depthwise_c{lanes}_px{pixels}_p{extent}" + suffix(spec.epilogue),
         algorithm="depthwise",
         parallel_extent=extent,
-        tile_bytes=4 * lanes * kh * (kw + spec.data.shape[3]),
+        tile_bytes=4 * lanes * (kh * kw + _data_rows(spec, rows) * spec.data.shape[3]),
+        unroll=pixels,
         pack_weight=_packer(blocks, lanes),
         pack_channel=pad_channels(blocks * lanes),
     )
+
+
+def _data_rows(spec: ConvSpec, rows: int) -> int:
+    """Rows of data that some output rows read."""
+    return (rows - 1) * spec.strides[0] + (spec.kernel[0] - 1) * spec.dilations[0] + 1
 
 
 def _packer(blocks: int, lanes: int) -> WeightPacker:

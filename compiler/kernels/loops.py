@@ -7,7 +7,7 @@ once. Vector values are explicit, so LLVM only allocates registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -210,6 +210,17 @@ def lanes_of(value: Expr) -> int:
     """Lanes of a value."""
     _, _, lanes = str(value.ty.dtype).partition("x")
     return int(lanes) if lanes else 1
+
+
+def fold_lanes(b: Loops, combine: Callable[[Expr, Expr], Expr], value: Expr) -> Expr:
+    """Combines the lanes of a vector, of a power of two, to a scalar by halves."""
+    lanes = lanes_of(value)
+    while lanes > 1:
+        lanes //= 2
+        value = b.let("half", value)
+        low, high = list(range(lanes)), list(range(lanes, 2 * lanes))
+        value = combine(Shuffle([value], low), Shuffle([value], high))
+    return value
 
 
 def _span(indices: Sequence[Expr], lanes: int) -> list[Expr]:

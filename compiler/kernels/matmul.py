@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tvm import tirx
 from tvm.tirx import PrimFunc
 
+from veltair.compiler.kernels.choices import UNROLL, MatmulChoice, require
 from veltair.compiler.kernels.epilogue import Epilogue, pad_channels, suffix
 from veltair.compiler.kernels.loops import Expr, Loops, load
 from veltair.compiler.kernels.microkernel import (
@@ -22,7 +23,15 @@ from veltair.compiler.kernels.microkernel import (
 )
 from veltair.compiler.kernels.spec import LANES, Kernel, MatmulSpec
 from veltair.compiler.kernels.tasks import per_task, split_index
-from veltair.compiler.kernels.tiling import Tile, choose_tile, pass_count, spans
+from veltair.compiler.kernels.tiling import (
+    WEIGHT_BYTES_PER_CYCLE,
+    Tile,
+    choose_tile,
+    fits,
+    pass_count,
+    spans,
+    total_cycles,
+)
 
 # A chunk of weights is read by one task as far as this many tasks remain.
 _STREAMING_TASKS = 16
@@ -51,7 +60,7 @@ class _Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Plan:
+class Plan:
     """Tile, tasks and passes of one product."""
 
     lanes: int
@@ -59,36 +68,55 @@ class _Plan:
     tile: Tile
     pieces: int
     pieces_per_task: int
+    chunks_per_task: int
     passes: int
+    unroll: int
 
     @property
     def chunk_count(self) -> int:
+        """Chunks of columns."""
         return math.ceil(self.blocks / self.tile.blocks)
 
     @property
+    def chunk_tasks(self) -> int:
+        """Tasks that share rows."""
+        return self.chunk_count // self.chunks_per_task
+
+    @property
     def extent(self) -> int:
-        return self.chunk_count * (self.pieces // self.pieces_per_task)
+        """Tasks."""
+        return self.chunk_tasks * (self.pieces // self.pieces_per_task)
 
 
-def build_matmul(spec: MatmulSpec, isa: str) -> Kernel:
-    """A product whose weight is constant; one row is a stream of the weights."""
-    plan = _plan(spec, isa)
+def build_matmul(spec: MatmulSpec, isa: str, choice: MatmulChoice | None = None) -> Kernel:
+    """A product whose weight is constant; one row is a stream of the weights.
+
+    Raises:
+        ValueError: the choice doesn't fit the product.
+    """
+    plan = plan_of(spec, isa, choice_of(spec, isa) if choice is None else choice)
     emitter = _Emitter(spec, plan)
-    tile = plan.tile
-    passes = f"_k{plan.passes}" if plan.passes > 1 else ""
     return Kernel(
         func=emitter.function(),
-        variant_id=f"matmul_n{tile.blocks}x{plan.lanes}_m{tile.columns}{passes}_p{plan.extent}"
-        + suffix(spec.epilogue),
+        variant_id=f"{_stem(plan)}_p{plan.extent}" + suffix(spec.epilogue),
         algorithm="matmul",
         parallel_extent=plan.extent,
-        tile_bytes=4 * spec.k // plan.passes * (tile.columns + tile.blocks * plan.lanes),
+        tile_bytes=_block_bytes(spec, plan),
+        unroll=plan.tile.pixels * plan.tile.blocks,
         pack_weight=emitter.pack_weight,
         pack_channel=pad_channels(plan.blocks * plan.lanes),
     )
 
 
-def _plan(spec: MatmulSpec, isa: str) -> _Plan:
+def matmul_cycles(spec: MatmulSpec, isa: str, choice: MatmulChoice) -> float:
+    """Estimated cycles on one core."""
+    plan = plan_of(spec, isa, choice)
+    compute = total_cycles(1, spec.m, plan.blocks, spec.k, plan.tile, isa)
+    return compute + 4 * spec.k * plan.blocks * plan.lanes / WEIGHT_BYTES_PER_CYCLE
+
+
+def choice_of(spec: MatmulSpec, isa: str) -> MatmulChoice:
+    """Tile, tasks and passes by estimate."""
     lanes = LANES[isa]
     blocks = math.ceil(spec.n / lanes)
     tile = choose_tile(1, spec.m, blocks, spec.k, isa)
@@ -101,20 +129,63 @@ def _plan(spec: MatmulSpec, isa: str) -> _Plan:
         passes = pass_count(spec.k, 1, tile.blocks * lanes)
     else:
         together = per_task(pieces, chunk_count, unit_ops)
-    return _Plan(
-        lanes=lanes,
+    return MatmulChoice(rows=tile.columns, blocks=tile.blocks, pieces=together, passes=passes)
+
+
+def plan_of(spec: MatmulSpec, isa: str, choice: MatmulChoice) -> Plan:
+    """The loop structure of a choice.
+
+    Raises:
+        ValueError: the choice doesn't fit the product.
+    """
+    tile = Tile(rows=1, columns=choice.rows, blocks=choice.blocks)
+    blocks = math.ceil(spec.n / LANES[isa])
+    require(0 < tile.columns <= spec.m and 0 < tile.blocks <= blocks, "a tile beyond the product")
+    require(fits(tile, isa), f"no registers for {tile.columns} rows by {tile.blocks} vectors")
+    plan = Plan(
+        lanes=LANES[isa],
         blocks=blocks,
         tile=tile,
-        pieces=pieces,
-        pieces_per_task=together,
-        passes=passes,
+        pieces=sum(span.count for span in spans(spec.m, tile.columns)),
+        pieces_per_task=choice.pieces,
+        chunks_per_task=choice.chunks,
+        passes=choice.passes,
+        unroll=choice.unroll,
     )
+    parts = [
+        (plan.pieces, choice.pieces, "tiles of rows"),
+        (plan.chunk_count, choice.chunks, "chunks"),
+        (spec.k, choice.passes, "steps"),
+    ]
+    for whole, part, what in parts:
+        require(part > 0 and whole % part == 0, f"{whole} {what} don't divide by {part}")
+    require(choice.unroll > 0, "nothing unrolled")
+    return plan
+
+
+def _stem(plan: Plan) -> str:
+    """The decisions as the variant's id says them; what is usual stays unsaid."""
+    unusual = [
+        f"_r{plan.pieces_per_task}" if plan.pieces_per_task > 1 else "",
+        f"_c{plan.chunks_per_task}" if plan.chunks_per_task > 1 else "",
+        f"_k{plan.passes}" if plan.passes > 1 else "",
+        f"_u{plan.unroll}" if plan.unroll != UNROLL else "",
+    ]
+    return f"matmul_n{plan.tile.blocks}x{plan.lanes}_m{plan.tile.columns}" + "".join(unusual)
+
+
+def _block_bytes(spec: MatmulSpec, plan: Plan) -> int:
+    """What a task uses again and again: its weights and data of one pass, and partial sums."""
+    rows = min(plan.pieces_per_task * plan.tile.columns, spec.m)
+    width = plan.chunks_per_task * plan.tile.blocks * plan.lanes
+    sums = rows * width if plan.passes > 1 else 0
+    return 4 * (spec.k // plan.passes * (rows + width) + sums)
 
 
 class _Emitter:
     """Emits one matrix product."""
 
-    def __init__(self, spec: MatmulSpec, plan: _Plan) -> None:
+    def __init__(self, spec: MatmulSpec, plan: Plan) -> None:
         self._b = b = Loops(plan.lanes)
         self._spec, self._plan = spec, plan
         self._data = b.buffer("data", spec.data, aligned=False)
@@ -125,20 +196,26 @@ class _Emitter:
     def function(self) -> PrimFunc:
         """The PrimFunc."""
         b, plan = self._b, self._plan
-        extents = {"chunk": plan.chunk_count, "rows": plan.pieces // plan.pieces_per_task}
+        extents = {"chunks": plan.chunk_tasks, "rows": plan.pieces // plan.pieces_per_task}
         if self._spec.m > self._spec.n:
             extents = dict(reversed(extents.items()))
         with b.loop(plan.extent, "task", "parallel") as task:
             at = split_index(b, task, extents)
-            cases = self._chunks()
-            for case in cases:
-                if len(cases) == 1:
-                    self._chunk(at["chunk"], at["rows"], case)
-                    continue
-                inside = [at["chunk"] >= case.first, at["chunk"] < case.first + case.count]
-                with b.branch(tirx.all(*inside)):
-                    self._chunk(at["chunk"], at["rows"], case)
+            with b.loop(plan.chunks_per_task, "chunk") as i:
+                chunk = b.let("chunk", at["chunks"] * plan.chunks_per_task + i)
+                self._cases(chunk, at["rows"])
         return b.function([self._data, self._weight, *self._epilogue.buffers, self._output])
+
+    def _cases(self, chunk: Expr, rows: Expr) -> None:
+        """A chunk of either size: the last may be smaller."""
+        cases = self._chunks()
+        for case in cases:
+            if len(cases) == 1:
+                self._chunk(chunk, rows, case)
+                continue
+            inside = [chunk >= case.first, chunk < case.first + case.count]
+            with self._b.branch(tirx.all(*inside)):
+                self._chunk(chunk, rows, case)
 
     def pack_weight(self, weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """float32[K, N] to chunks of [K, column block, column]."""
@@ -162,7 +239,7 @@ class _Emitter:
         return cut
 
     def _chunk(self, chunk: Expr, rows: Expr, case: _Chunk) -> None:
-        """One task: a chunk of columns by some rows."""
+        """A chunk of columns by a task's rows."""
         b, plan, k = self._b, self._plan, self._spec.k
         lanes = plan.lanes
         first = b.let("first", chunk * plan.tile.blocks)
@@ -231,7 +308,8 @@ class _Emitter:
         def weight(o: int, step: Expr) -> Expr:
             return load(self._weight, [weights + (step * blocks + o) * lanes], lanes)
 
-        accumulate(b, registers, [("k", count)], data, weight, ahead)
+        reduction = [("k", count)]
+        accumulate(b, registers, reduction, data, weight, ahead, self._plan.unroll)
 
     def _store(self, value: Expr, row: Expr, column: Expr, lanes: int) -> None:
         b, where = self._b, [row, column]

@@ -10,14 +10,12 @@ from typing import Protocol, TypeVar
 
 from tvm import tirx
 
+from veltair.compiler.kernels.choices import UNROLL
 from veltair.compiler.kernels.loops import Buffer, Expr, Loops, Register, load, splat
 from veltair.compiler.kernels.tiling import divisor_at_most
 
 Registers = Sequence[Sequence[Register]]
 
-# Steps of the reduction emitted one after another: hides the loop's own cost, and stays small
-# enough that LLVM keeps the order and spills nothing.
-_UNROLL = 4
 _LINE_FLOATS = 16
 
 
@@ -177,6 +175,7 @@ def accumulate(
     data: Callable[..., Expr],
     weight: Callable[..., Expr],
     ahead: Ahead | None = None,
+    most: int = UNROLL,
 ) -> None:
     """Adds data times weight over the reduction to every register.
 
@@ -187,9 +186,11 @@ def accumulate(
         data: pixel and the reduction's indices to a scalar.
         weight: block and the reduction's indices to a vector.
         ahead: what to prefetch meanwhile.
+        most: steps emitted one after another: hides the loop's own cost, and is best kept small
+            enough that LLVM keeps the order and spills nothing.
     """
     *outer, (name, extent) = reduction
-    unroll = divisor_at_most(extent, _UNROLL)
+    unroll = divisor_at_most(extent, most)
     sizes = [size for _, size in outer] + [extent // unroll]
     with ExitStack() as stack:
         indices = [stack.enter_context(b.loop(size, each)) for each, size in outer]

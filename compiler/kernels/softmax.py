@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.tirx import PrimFunc
 
 from veltair.compiler.kernels import vector_math as vm
-from veltair.compiler.kernels.loops import Expr, Loops, Register, load, splat
+from veltair.compiler.kernels.loops import Expr, Loops, Register, fold_lanes, load, splat
 from veltair.compiler.kernels.spec import LANES, Kernel, SoftmaxSpec
 from veltair.compiler.kernels.tasks import per_task
 
@@ -107,13 +107,6 @@ class _Emitter:
     def _fold(
         self, into: Register, combine: Combine, value: Expr, lanes: int, *, whole: bool = False
     ) -> None:
-        b = self.b
-        if lanes == self._lanes and not whole:
-            b.set(into, combine(into.get(), value))
-            return
-        while lanes > 1:
-            lanes //= 2
-            value = b.let("half", value)
-            low, high = list(range(lanes)), list(range(lanes, 2 * lanes))
-            value = combine(tirx.Shuffle([value], low), tirx.Shuffle([value], high))
-        b.set(into, combine(into.get(), value))
+        if lanes != self._lanes or whole:
+            value = fold_lanes(self.b, combine, value)
+        self.b.set(into, combine(into.get(), value))

@@ -91,7 +91,11 @@ class MatmulSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchMatmulSpec:
-    """`a (B, M, K) @ b (B, K, N)`, both activations; any strides, so transposes cost no copy."""
+    """`a (..., M, K) @ b (..., K, N)`, both activations; any strides: transposes cost no copy.
+
+    An epilogue's tensor has the output's shape; where it is the same along a dimension other than
+    the last, its stride there is 0.
+    """
 
     a: View
     b: View
@@ -136,6 +140,28 @@ class SoftmaxSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LayerNormSpec:
+    """Layer normalisation over the last dimension of (rows, columns), with a scale a column.
+
+    The bias a column, if there is one, is the operand behind the scale.
+    """
+
+    data: View
+    output: View
+    epsilon: float
+    has_bias: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatherSpec:
+    """`output[o, i] = data[o, index[i]]` of rows: data (O, R, W), index (I,), output (O, I, W)."""
+
+    data: View
+    index: View
+    output: View
+
+
+@dataclass(frozen=True, kw_only=True)
 class RelayoutSpec:
     """Copies plain NCHW to packed, packed to plain, or within one layout (a copy, a concat part).
 
@@ -160,6 +186,7 @@ class Kernel:
         algorithm: `direct`, `winograd`, `depthwise`, `grouped`, `matmul`, `default`, ...
         parallel_extent: iterations of the outer parallel loop.
         tile_bytes: working set of the cache tile.
+        unroll: independent sums that a task carries side by side: its unrolled register tile.
         pack_weight: ONNX's weight, float32[OC, IC/groups, KH, KW] or float32[K, N], to the shape
             that `func` reads; None without a weight.
         pack_channel: a per-channel operand, float32[C], to the shape that `func` reads.
@@ -170,5 +197,6 @@ class Kernel:
     algorithm: str
     parallel_extent: int
     tile_bytes: int
+    unroll: int = 1
     pack_weight: WeightPacker | None = None
     pack_channel: WeightPacker | None = None

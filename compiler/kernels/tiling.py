@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from veltair.compiler.kernels.spec import LANES
 
-_REGISTERS = {"x86-64-v4": 32, "x86-64-v3": 16}
+REGISTERS = {"x86-64-v4": 32, "x86-64-v3": 16}
 _LATENCY_CYCLES = 4  # of one fused multiply-add
-_MAX_BLOCKS = 6
+MAX_BLOCKS = 6
 # Cycles a tile spends outside its reduction, per accumulator: initial value, epilogue, store.
 _EDGE_CYCLES = 3.0
 # Weights are read once a tile. Up to this size they stay in L1; beyond, they stream from L2.
@@ -80,7 +80,7 @@ def choose_tile(rows: int, columns: int, blocks: int, steps: int, isa: str) -> T
         isa: instruction set.
     """
     return min(
-        _candidates(rows, columns, blocks, isa),
+        tiles(rows, columns, blocks, isa),
         key=lambda tile: (
             round(total_cycles(rows, columns, blocks, steps, tile, isa)),
             -tile.pixels,
@@ -101,13 +101,21 @@ def total_cycles(rows: int, columns: int, blocks: int, steps: int, tile: Tile, i
     return total
 
 
-def _candidates(rows: int, columns: int, blocks: int, isa: str) -> Iterator[Tile]:
-    most = _REGISTERS[isa]
-    for b in range(1, min(_MAX_BLOCKS, blocks) + 1):
+def fits(tile: Tile, isa: str) -> bool:
+    """Whether a tile's sums, weights and broadcast value have registers."""
+    needed = tile.pixels * tile.blocks + min(tile.blocks, tile.pixels) + 1
+    return needed <= REGISTERS[isa]
+
+
+def tiles(rows: int, columns: int, blocks: int, isa: str) -> Iterator[Tile]:
+    """All tiles of an output that fit the registers; one of several rows spans all columns."""
+    most = REGISTERS[isa]
+    for b in range(1, min(MAX_BLOCKS, blocks) + 1):
         for c in range(1, min(most, columns) + 1):
             for r in range(1, min(most // c, rows) + 1 if c == columns else 2):
-                if r * c * b + min(b, r * c) + 1 <= most:
-                    yield Tile(rows=r, columns=c, blocks=b)
+                tile = Tile(rows=r, columns=c, blocks=b)
+                if fits(tile, isa):
+                    yield tile
 
 
 def _step_cycles(tile: Tile, steps: int, isa: str) -> float:

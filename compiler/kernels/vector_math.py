@@ -33,7 +33,17 @@ _EXP_POLYNOMIAL = (  # minimax of (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2
     1.6666665459e-1,
     5.0000001201e-1,
 )
+_EXP2_BOUND = 124.0  # a power of two beyond it might not be a normal number
+_EXP2_POLYNOMIAL = (  # minimax of 2^r for |r| <= 1/2
+    1.3276467e-3,
+    9.6755413e-3,
+    5.5507133e-2,
+    2.40221197e-1,
+    6.93146967e-1,
+    1.00000007,
+)
 _ERF_POLYNOMIAL = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+_ERF_BOUND = 8.0
 _ERF_SCALE = 0.3275911
 _TANH_NEAR = 0.625
 _TANH_POLYNOMIAL = (  # (tanh(x) / x - 1) / x^2 in x^2, |x| < 0.625
@@ -67,6 +77,16 @@ def minimum(a: Expr, b: Expr) -> Expr:
     return tirx.Min(a, b)
 
 
+def add(a: Expr, b: Expr) -> Expr:
+    """Sum of two vectors."""
+    return a + b
+
+
+def sqrt(x: Expr) -> Expr:
+    """Square root, the hardware's."""
+    return tirx.call_llvm_pure_intrin(x.ty.dtype, "llvm.sqrt", x)
+
+
 def exp(b: Binder, x: Expr) -> Expr:
     """The exponential: 2 to the integer part in the exponent's bits, a polynomial for the rest.
 
@@ -88,8 +108,50 @@ def exp(b: Binder, x: Expr) -> Expr:
 
 def sigmoid(b: Binder, x: Expr) -> Expr:
     """1 / (1 + e^-x)."""
-    one = splat(1.0, lanes_of(x))
-    return one / (one + exp(b, splat(0.0, lanes_of(x)) - x))
+    lanes = lanes_of(x)
+    power = _bounded_exp2(b, x * splat(-_LOG2_E, lanes))
+    return reciprocal(b, splat(1.0, lanes) + power)
+
+
+def reciprocal(b: Binder, x: Expr) -> Expr:
+    """1 / x within two units in the last place, for x and 1 / x normal.
+
+    A division holds the processor up several times as long as its estimate and a Newton step.
+    """
+    lanes = lanes_of(x)
+    if lanes not in _ESTIMATES:
+        return splat(1.0, lanes) / x
+    x = b.let("x", x)
+    estimate = b.let("estimate", _ESTIMATES[lanes](x))
+    return estimate * (splat(2.0, lanes) - x * estimate)
+
+
+def _estimate_256(x: Expr) -> Expr:
+    """1 / x to 12 bits."""
+    return tirx.call_llvm_pure_intrin(x.ty.dtype, "llvm.x86.avx.rcp.ps.256", x)
+
+
+def _estimate_512(x: Expr) -> Expr:
+    """1 / x to 14 bits, in every lane."""
+    every = tirx.const(-1, "int16")
+    none = splat(0.0, lanes_of(x))
+    return tirx.call_llvm_pure_intrin(x.ty.dtype, "llvm.x86.avx512.rcp14.ps.512", x, none, every)
+
+
+_ESTIMATES = {8: _estimate_256, 16: _estimate_512}
+
+
+def _bounded_exp2(b: Binder, x: Expr) -> Expr:
+    """2 to the x, held within bounds: for sums that can't tell the rest; NaN stays NaN."""
+    lanes = lanes_of(x)
+    # In this order the bound gives way to a NaN.
+    x = minimum(splat(_EXP2_BOUND, lanes), maximum(splat(-_EXP2_BOUND, lanes), x))
+    x = b.let("x", x)
+    whole = b.let("whole", tirx.floor(x + splat(0.5, lanes)))
+    rest = b.let("rest", x - whole)
+    mantissa = tirx.reinterpret(_integer(lanes), _horner(rest, _EXP2_POLYNOMIAL))
+    exponent = tirx.Cast(_integer(lanes), whole) << _integers(23, lanes)
+    return tirx.reinterpret(x.ty.dtype, mantissa + exponent)
 
 
 def tanh(b: Binder, x: Expr) -> Expr:
@@ -108,9 +170,11 @@ def erf(b: Binder, x: Expr) -> Expr:
     lanes = lanes_of(x)
     zero, one = splat(0.0, lanes), splat(1.0, lanes)
     x = b.let("x", x)
-    size = b.let("size", maximum(x, zero - x))
-    t = b.let("t", one / (one + splat(_ERF_SCALE, lanes) * size))
-    tail = _horner(t, _ERF_POLYNOMIAL) * t * exp(b, zero - size * size)
+    # Beyond the bound it is one; a NaN stays, in this order.
+    size = b.let("size", minimum(splat(_ERF_BOUND, lanes), maximum(zero - x, x)))
+    t = b.let("t", reciprocal(b, one + splat(_ERF_SCALE, lanes) * size))
+    power = _bounded_exp2(b, size * size * splat(-_LOG2_E, lanes))
+    tail = _horner(t, _ERF_POLYNOMIAL) * t * power
     magnitude = b.let("magnitude", one - tail)
     return tirx.Select(tirx.LT(x, zero), zero - magnitude, magnitude)
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 from tvm import tirx
 from tvm.tirx import PrimFunc
 
+from veltair.compiler.kernels.choices import UNROLL, WinogradChoice, require
 from veltair.compiler.kernels.epilogue import Epilogue, pad_channels, suffix
 from veltair.compiler.kernels.loops import Expr, Loops, load, splat
 from veltair.compiler.kernels.microkernel import Ahead, accumulate, accumulators
@@ -29,6 +30,7 @@ from veltair.compiler.kernels.tiling import (
     choose_tile,
     chunks,
     divisors,
+    fits,
     spans,
     total_cycles,
 )
@@ -54,6 +56,13 @@ class Plan:
     tile_columns: int
     rows_per_block: int
     tile: Tile
+    whole: bool = False
+    unroll: int = UNROLL
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of tile rows in a sample."""
+        return self.tile_rows // self.rows_per_block
 
     @property
     def block_tiles(self) -> int:
@@ -77,7 +86,7 @@ class Plan:
         return self.transform.points**2 * self.steps * self.out_blocks * self.lanes
 
 
-def _applies(spec: ConvSpec) -> bool:
+def applies(spec: ConvSpec) -> bool:
     """Whether the convolution is one that these kernels compute."""
     shape = (spec.kernel, spec.strides, spec.dilations, spec.groups)
     packed = not (spec.data_plain or spec.output_plain)
@@ -86,7 +95,7 @@ def _applies(spec: ConvSpec) -> bool:
 
 def choose_plan(spec: ConvSpec, isa: str, direct_cycles: float) -> Plan | None:
     """The transform of least estimated time, if it clearly beats the direct kernel's."""
-    if not _applies(spec):
+    if not applies(spec):
         return None
     plans = [
         _plan(spec, isa, transform, rows)
@@ -94,7 +103,8 @@ def choose_plan(spec: ConvSpec, isa: str, direct_cycles: float) -> Plan | None:
         for rows in divisors(math.ceil(spec.out_hw[0] / transform.size))
     ]
     cycles, plan = min(
-        ((_cycles(plan, isa, spec.batch), plan) for plan in plans), key=lambda pair: pair[0]
+        ((winograd_cycles(plan, isa, spec.batch), plan) for plan in plans),
+        key=lambda pair: pair[0],
     )
     return plan if cycles * _MIN_GAIN < direct_cycles else None
 
@@ -102,23 +112,36 @@ def choose_plan(spec: ConvSpec, isa: str, direct_cycles: float) -> Plan | None:
 def build_winograd(spec: ConvSpec, plan: Plan) -> Kernel:
     """A 3x3 convolution through the plan's transform."""
     emitter = _Emitter(spec, plan)
-    points = plan.transform.points**2
-    extent = points * math.ceil(plan.out_blocks / plan.tile.blocks)
-    tile = f"oc{plan.tile.blocks}x{plan.lanes}_t{plan.tile.columns}"
+    extent = parallel_extent(plan, spec.batch)
+    tile = f"oc{plan.tile.blocks}x{plan.lanes}_t{plan.tile.columns}_r{plan.rows_per_block}"
+    unusual = ("_w" if plan.whole else "") + (f"_u{plan.unroll}" if plan.unroll != UNROLL else "")
+    # Between its stages a block's transformed tiles wait in the cache; so do the weights where
+    # several blocks read them.
     panel = plan.steps * plan.tile.blocks * plan.lanes
+    weights = plan.weight_elements if plan.blocks > 1 else panel
     return Kernel(
         func=emitter.function(),
-        variant_id=f"conv3x3_winograd{plan.transform.size}_{tile}_p{extent}"
+        variant_id=f"conv3x3_winograd{plan.transform.size}_{tile}{unusual}_p{extent}"
         + suffix(spec.epilogue),
         algorithm="winograd",
         parallel_extent=extent,
-        tile_bytes=4 * (panel + plan.steps * plan.tile.columns),
+        tile_bytes=4 * weights + plan.tile_bytes,
+        unroll=plan.tile.columns * plan.tile.blocks,
         pack_weight=emitter.pack_weight,
         pack_channel=pad_channels(plan.out_blocks * plan.lanes),
     )
 
 
-def _plan(spec: ConvSpec, isa: str, transform: Transform, rows_per_block: int) -> Plan:
+def parallel_extent(plan: Plan, batch: int) -> int:
+    """Tasks of the parallel loop; of the products', where each stage has its own."""
+    if plan.whole:
+        return batch * plan.blocks
+    return plan.transform.points**2 * math.ceil(plan.out_blocks / plan.tile.blocks)
+
+
+def _plan(
+    spec: ConvSpec, isa: str, transform: Transform, rows_per_block: int, tile: Tile | None = None
+) -> Plan:
     lanes = LANES[isa]
     in_blocks, out_blocks = (
         math.ceil(channels / lanes) for channels in (spec.in_channels, spec.out_channels)
@@ -133,13 +156,42 @@ def _plan(spec: ConvSpec, isa: str, transform: Transform, rows_per_block: int) -
         tile_rows=rows,
         tile_columns=columns,
         rows_per_block=rows_per_block,
-        tile=choose_tile(1, tiles, out_blocks, in_blocks * lanes, isa),
+        tile=tile or choose_tile(1, tiles, out_blocks, in_blocks * lanes, isa),
     )
 
 
-def _cycles(plan: Plan, isa: str, batch: int) -> float:
+def plan_of(spec: ConvSpec, isa: str, choice: WinogradChoice) -> Plan:
+    """The loop structure of a choice.
+
+    Raises:
+        ValueError: the choice doesn't fit the convolution.
+    """
+    require(applies(spec), "not a dense 3x3 convolution of stride 1 on packed data")
+    require(choice.size in TRANSFORMS, f"no transform of size {choice.size}")
+    tile = Tile(rows=1, columns=choice.columns, blocks=choice.blocks)
+    plan = _plan(spec, isa, TRANSFORMS[choice.size], choice.tile_rows, tile)
+    require(plan.tile_rows % choice.tile_rows == 0, f"{plan.tile_rows} rows of tiles don't divide")
+    require(0 < tile.columns <= plan.block_tiles and fits(tile, isa), f"tiles {tile.columns}")
+    require(0 < tile.blocks <= plan.out_blocks and choice.unroll > 0, f"blocks {tile.blocks}")
+    return replace(plan, whole=choice.whole, unroll=choice.unroll)
+
+
+def choice_of(plan: Plan) -> WinogradChoice:
+    """The choice that makes this plan."""
+    return WinogradChoice(
+        size=plan.transform.size,
+        tile_rows=plan.rows_per_block,
+        columns=plan.tile.columns,
+        blocks=plan.tile.blocks,
+        whole=plan.whole,
+        unroll=plan.unroll,
+    )
+
+
+def winograd_cycles(plan: Plan, isa: str, batch: int) -> float:
+    """Estimated cycles on one core."""
     points = plan.transform.points**2
-    blocks = batch * plan.tile_rows // plan.rows_per_block
+    blocks = batch * plan.blocks
     product = total_cycles(1, plan.block_tiles, plan.out_blocks, plan.steps, plan.tile, isa)
     # A transform loads and stores each point and combines it twice, by rows and by columns.
     channels = plan.in_blocks + plan.out_blocks
@@ -159,6 +211,7 @@ class _Emitter:
 
     def __init__(self, spec: ConvSpec, plan: Plan) -> None:
         self._spec, self._plan = spec, plan
+        self._stage = "serial" if plan.whole else "parallel"
         self._b = b = Loops(plan.lanes)
         self._data = b.buffer("data", spec.data)
         self._weight = b.flat("weight", plan.weight_elements)
@@ -167,20 +220,34 @@ class _Emitter:
         self._output = b.buffer("output", spec.output)
         point = plan.block_tiles * plan.lanes
         self._point_in, self._point_out = plan.in_blocks * point, plan.out_blocks * point
-        points = plan.transform.points**2
-        self._tiles_in = b.scratch("tiles_in", points * self._point_in)
-        self._tiles_out = b.scratch("tiles_out", points * self._point_out)
 
     def function(self) -> PrimFunc:
         """The PrimFunc."""
         b, plan = self._b, self._plan
-        blocks = plan.tile_rows // plan.rows_per_block
-        with b.loop(self._spec.batch, "n") as n, b.loop(blocks, "block") as block:
-            first_row = b.let("first_row", block * plan.rows_per_block)
-            self._each_tile("in", plan.in_blocks, n, first_row, self._transform_in)
-            self._multiply()
-            self._each_tile("out", plan.out_blocks, n, first_row, self._transform_out)
+        if plan.whole:
+            extents = {"n": self._spec.batch, "block": plan.blocks}
+            with b.loop(math.prod(extents.values()), "task", "parallel") as task:
+                at = split_index(b, task, extents)
+                self._allocate()  # each task's own
+                self._block(at["n"], at["block"])
+        else:
+            self._allocate()
+            with b.loop(self._spec.batch, "n") as n, b.loop(plan.blocks, "block") as block:
+                self._block(n, block)
         return b.function([self._data, self._weight, *self._epilogue.buffers, self._output])
+
+    def _allocate(self) -> None:
+        points = self._plan.transform.points**2
+        self._tiles_in = self._b.scratch("tiles_in", points * self._point_in)
+        self._tiles_out = self._b.scratch("tiles_out", points * self._point_out)
+
+    def _block(self, n: Expr, block: Expr) -> None:
+        """All three stages of a block of tile rows."""
+        plan = self._plan
+        first_row = self._b.let("first_row", block * plan.rows_per_block)
+        self._each_tile("in", plan.in_blocks, n, first_row, self._transform_in)
+        self._multiply()
+        self._each_tile("out", plan.out_blocks, n, first_row, self._transform_out)
 
     def pack_weight(self, weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """float32[OC, IC, 3, 3] to chunks a point of [IC, OC block, OC], transformed."""
@@ -212,7 +279,7 @@ class _Emitter:
         """Calls `body` for sample, channel block, tile row and column, and tile of the block."""
         b, plan = self._b, self._plan
         extents = {"channels": channel_blocks, "row": plan.rows_per_block}
-        with b.loop(math.prod(extents.values()), f"task_{name}", "parallel") as task:
+        with b.loop(math.prod(extents.values()), f"task_{name}", self._stage) as task:
             at = split_index(b, task, extents)
             with b.loop(plan.tile_columns, "column") as column:
                 tile = at["row"] * plan.tile_columns + column
@@ -290,7 +357,7 @@ class _Emitter:
             "point": plan.transform.points**2,
             "chunk": sum(case.count for case in cases),
         }
-        with b.loop(math.prod(extents.values()), "task", "parallel") as task:
+        with b.loop(math.prod(extents.values()), "product", self._stage) as task:
             at = split_index(b, task, extents)
             if len(cases) == 1:
                 self._panel(at["point"], at["chunk"], cases[0].size)
@@ -343,7 +410,7 @@ class _Emitter:
 
         registers = accumulators(b, [[splat(0.0, lanes)] * blocks] * tiles, lanes)
         reduction = [("block", plan.in_blocks), ("channel", lanes)]
-        accumulate(b, registers, reduction, data, weight, ahead)
+        accumulate(b, registers, reduction, data, weight, ahead, plan.unroll)
         for p, of_tile in enumerate(registers):
             for o, register in enumerate(of_tile):
                 b.store(self._tiles_out, [target + (first + o) * row + p * lanes], register.get())

@@ -7,7 +7,9 @@ from veltair.compiler.passes.compact import compact
 from veltair.compiler.passes.fuse import fuse
 from veltair.compiler.passes.layout import assign_layouts
 from veltair.compiler.passes.normalise import drop_unused, normalise
+from veltair.compiler.passes.patterns import recompose
 from veltair.compiler.passes.regions import gather_regions
+from veltair.compiler.passes.views import absorb_transposes
 
 
 def prepare(graph: Graph, lanes: int) -> Graph:
@@ -17,7 +19,8 @@ def prepare(graph: Graph, lanes: int) -> Graph:
         graph: as imported.
         lanes: float32 lanes of a vector.
     """
-    laid_out = assign_layouts(fuse(normalise(graph)), lanes)
+    fused = absorb_transposes(fuse(normalise(recompose(graph))))
+    laid_out = assign_layouts(fused, lanes)
     return gather_regions(drop_unused(compact(laid_out, lanes)))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from veltair.compiler.graph import EpilogueStep, Graph, Op
 from veltair.compiler.passes.normalise import drop_unused
 
-HOSTS = ("Conv", "MatMul")
+HOSTS = ("Conv", "MatMul", "BatchMatMul")
 _GATES = {"sigmoid": "silu"}
 
 
@@ -92,11 +92,22 @@ class _Fusion:
             if channel is None:
                 return None
             return EpilogueStep(kind=kind, operand="channel", tensor=channel)
-        shape = self.tensors[value].shape
         ready = self.producers.get(other, -1) < host
-        if self.tensors[other].shape == shape and ready:
+        if self._matches(host, value, other) and ready:
             return EpilogueStep(kind=kind, operand="tensor", tensor=other)
         return None
+
+    def _matches(self, host: int, value: str, other: str) -> bool:
+        """Whether the operand has the output's shape.
+
+        For batched products it may spread over all dimensions but the last, as a mask does.
+        """
+        shape, theirs = self.tensors[value].shape, self.tensors[other].shape
+        if self._current(host).kind != "BatchMatMul" or len(theirs) != len(shape):
+            return theirs == shape
+        return theirs[-1] == shape[-1] and all(
+            size in (1, whole) for size, whole in zip(theirs, shape, strict=True)
+        )
 
     def _channel(self, host: int, value: str, other: str) -> str | None:
         """The operand as float32[channels] if it has one value a channel of the host's output."""

@@ -9,10 +9,17 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from onnx import helper
 
 from veltair.compiler.graph import EpilogueStep, Graph, Op
-from veltair.compiler.passes.rewrite import Rewriter, Rule
+from veltair.compiler.passes.rewrite import (
+    Rewriter,
+    Rule,
+    binary,
+    default_reads,
+    emit_default,
+    is_float,
+)
+from veltair.compiler.passes.token_rules import divide, gather, layer_norm, subtract
 
 ACTIVATIONS = {
     "Relu": ("relu", ()),
@@ -31,7 +38,7 @@ def normalise(graph: Graph) -> Graph:
     """Applies each operation's rule; drops operations that nothing reads."""
     rewriter = Rewriter(graph)
     for op in graph.ops:
-        RULES.get(op.kind, _default)(rewriter, op)
+        RULES.get(op.kind, emit_default)(rewriter, op)
     return drop_unused(rewriter.finish())
 
 
@@ -44,19 +51,6 @@ def drop_unused(graph: Graph) -> Graph:
             needed.update(op.reads)
             kept.append(op)
     return graph.with_ops(reversed(kept))
-
-
-def _default(rewriter: Rewriter, op: Op) -> None:
-    outputs = tuple(o for o in op.outputs if o)
-    rewriter.emit(op.replaced(kind="Default", inputs=_default_reads(op), outputs=outputs))
-
-
-def _default_reads(op: Op) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name in op.inputs if name))
-
-
-def _is_float(rewriter: Rewriter, *names: str) -> bool:
-    return all(rewriter.tensors[n].dtype == "float32" for n in names)
 
 
 def _is_image(rewriter: Rewriter, name: str) -> bool:
@@ -90,13 +84,13 @@ def _window(rewriter: Rewriter, op: Op, kernel: tuple[int, ...]) -> dict[str, tu
 def _conv(rewriter: Rewriter, op: Op) -> None:
     weight = rewriter.data(op.inputs[1])
     if weight is None or weight.ndim != 4 or not _is_image(rewriter, op.inputs[0]):
-        return _default(rewriter, op)
-    if not _is_float(rewriter, op.inputs[1]):
-        return _default(rewriter, op)
+        return emit_default(rewriter, op)
+    if not is_float(rewriter, op.inputs[1]):
+        return emit_default(rewriter, op)
     epilogue: tuple[EpilogueStep, ...] = ()
     if len(op.inputs) > 2 and op.inputs[2]:
         if rewriter.data(op.inputs[2]) is None:
-            return _default(rewriter, op)
+            return emit_default(rewriter, op)
         epilogue = (EpilogueStep(kind="add", operand="channel", tensor=op.inputs[2]),)
     attrs = {**_window(rewriter, op, weight.shape[2:]), "groups": int(op.attrs.get("group", 1))}
     return rewriter.emit(op.replaced(inputs=op.inputs[:2], attrs=attrs, epilogue=epilogue))
@@ -116,7 +110,7 @@ def _gemm(rewriter: Rewriter, op: Op) -> None:
         and 0 not in rewriter.tensors[op.inputs[0]].shape
     )
     if not simple or weight is None or bias is None:
-        return _default(rewriter, op)
+        return emit_default(rewriter, op)
     scaled = weight.T if op.attrs.get("transB", 0) else weight
     scaled = np.ascontiguousarray(scaled * np.float32(op.attrs.get("alpha", 1.0)))
     inputs = (op.inputs[0], rewriter.constant(f"{op.inputs[1]}.kn", scaled))
@@ -130,14 +124,14 @@ def _gemm(rewriter: Rewriter, op: Op) -> None:
 
 def _matmul(rewriter: Rewriter, op: Op) -> None:
     a, b = (rewriter.tensors[n] for n in op.inputs)
-    if not _is_float(rewriter, *op.inputs) or 0 in a.shape or 0 in b.shape:
-        return _default(rewriter, op)
+    if not is_float(rewriter, *op.inputs) or 0 in a.shape or 0 in b.shape:
+        return emit_default(rewriter, op)
     if b.data is not None and a.data is None and b.data.ndim == 2 and len(a.shape) >= 2:
         return rewriter.emit(op.replaced(kind="MatMul", attrs={}))
     same_batch = len(a.shape) == len(b.shape) >= 3 and a.shape[:-2] == b.shape[:-2]
     if same_batch and a.data is None and b.data is None:
         return rewriter.emit(op.replaced(kind="BatchMatMul", attrs={}))
-    return _default(rewriter, op)
+    return emit_default(rewriter, op)
 
 
 def _activation(rewriter: Rewriter, op: Op) -> None:
@@ -152,7 +146,7 @@ def _clip(rewriter: Rewriter, op: Op) -> None:
         if name:
             data = rewriter.data(name)
             if data is None:
-                return _default(rewriter, op)
+                return emit_default(rewriter, op)
             bounds[i] = float(data)
     lo, hi = bounds
     # A bound beyond float32 would overflow to infinity, and NaN bounds never hold: both are absent.
@@ -163,16 +157,16 @@ def _clip(rewriter: Rewriter, op: Op) -> None:
 
 def _gelu(rewriter: Rewriter, op: Op) -> None:
     if op.attrs.get("approximate", b"none") != b"none":
-        return _default(rewriter, op)
+        return emit_default(rewriter, op)
     return _elementwise(rewriter, op, EpilogueStep(kind="gelu"))
 
 
 def _elementwise(rewriter: Rewriter, op: Op, step: EpilogueStep) -> None:
     """An activation: a `Default` operation that also says which epilogue step it would be."""
     outputs = tuple(o for o in op.outputs if o)
-    if not _is_float(rewriter, op.inputs[0]):
-        return _default(rewriter, op)
-    reads = _default_reads(op)
+    if not is_float(rewriter, op.inputs[0]):
+        return emit_default(rewriter, op)
+    reads = default_reads(op)
     return rewriter.emit(
         op.replaced(kind="Default", inputs=reads, outputs=outputs, attrs={"step": step})
     )
@@ -190,31 +184,20 @@ def _sum(rewriter: Rewriter, op: Op) -> None:
         if not last:
             like = rewriter.tensors[op.outputs[0]]
             rewriter.tensors[out] = type(like)(name=out, shape=shape, dtype=like.dtype)
-        rewriter.emit(_binary(op, "Add", (left, right), out))
+        rewriter.emit(binary(op, "Add", (left, right), out))
         left = out
     return None
 
 
-def _binary(op: Op, kind: str, inputs: tuple[str, str], output: str) -> Op:
-    proto = helper.make_node(kind, list(inputs), [output], name=op.nodes[0])
-    return Op(
-        kind="Default",
-        inputs=tuple(dict.fromkeys(inputs)),
-        outputs=(output,),
-        nodes=op.nodes,
-        protos=(proto,),
-    )
-
-
 def _pool(rewriter: Rewriter, op: Op) -> None:
     if not _is_image(rewriter, op.inputs[0]) or len([o for o in op.outputs if o]) != 1:
-        return _default(rewriter, op)
+        return emit_default(rewriter, op)
     include = bool(op.attrs.get("count_include_pad", 0))
     if op.attrs.get("storage_order", 0) or (include and op.attrs.get("ceil_mode", 0)):
-        return _default(rewriter, op)
+        return emit_default(rewriter, op)
     window = _window(rewriter, op, _ints(op, "kernel_shape", ()))
     if not _every_window_has_data(rewriter, op, window):
-        return _default(rewriter, op)
+        return emit_default(rewriter, op)
     attrs = {
         **window,
         "kind": "max" if op.kind == "MaxPool" else "avg",
@@ -239,7 +222,7 @@ def _every_window_has_data(rewriter: Rewriter, op: Op, window: dict[str, tuple[i
 
 def _global_pool(rewriter: Rewriter, op: Op) -> None:
     if not _is_image(rewriter, op.inputs[0]):
-        return _default(rewriter, op)
+        return emit_default(rewriter, op)
     attrs = {
         "kernel": rewriter.tensors[op.inputs[0]].shape[2:],
         "strides": (1, 1),
@@ -259,12 +242,12 @@ def _reduce_mean(rewriter: Rewriter, op: Op) -> None:
     spatial = axes is not None and sorted(int(a) % 4 for a in axes) == [2, 3]
     if image and spatial and op.attrs.get("keepdims", 1):
         return _global_pool(rewriter, op.replaced(inputs=op.inputs[:1]))
-    return _default(rewriter, op)
+    return emit_default(rewriter, op)
 
 
 def _lrn(rewriter: Rewriter, op: Op) -> None:
     if not _is_image(rewriter, op.inputs[0]):
-        return _default(rewriter, op)
+        return emit_default(rewriter, op)
     attrs = {
         "size": int(op.attrs["size"]),
         "alpha": float(op.attrs.get("alpha", 1e-4)),
@@ -282,7 +265,7 @@ def _softmax(rewriter: Rewriter, op: Op) -> None:
     behind = tensor.shape[axis + 1 :]
     simple = tensor.dtype == "float32" and rank >= 1 and 0 not in tensor.shape
     if not simple or (not coerced and axis != rank - 1) or (coerced and math.prod(behind) != 1):
-        return _default(rewriter, op)
+        return emit_default(rewriter, op)
     columns = tensor.shape[axis]
     attrs = {"columns": columns, "log": op.kind == "LogSoftmax"}
     return rewriter.emit(op.replaced(kind="Softmax", attrs=attrs))
@@ -293,7 +276,7 @@ def _concat(rewriter: Rewriter, op: Op) -> None:
     images = all(_is_image(rewriter, n) and rewriter.data(n) is None for n in op.inputs)
     if images and axis % 4 == 1:
         return rewriter.emit(op.replaced(attrs={"axis": 1}))
-    return _default(rewriter, op)
+    return emit_default(rewriter, op)
 
 
 def _batch_norm(rewriter: Rewriter, op: Op) -> None:
@@ -302,7 +285,7 @@ def _batch_norm(rewriter: Rewriter, op: Op) -> None:
     scale, bias, mean, variance = (rewriter.data(n) for n in op.inputs[1:5])
     known = scale is not None and bias is not None and mean is not None and variance is not None
     if not known or x.dtype != "float32" or op.attrs.get("training_mode", 0):
-        return _default(rewriter, op)
+        return emit_default(rewriter, op)
     assert scale is not None
     assert bias is not None
     assert mean is not None
@@ -314,14 +297,14 @@ def _batch_norm(rewriter: Rewriter, op: Op) -> None:
     shift = (bias - mean * factor).astype(np.float32).reshape(shape)
     middle = rewriter.activation(op.outputs[0], ".scaled")
     name = rewriter.constant(f"{op.outputs[0]}.gain", gain)
-    rewriter.emit(_binary(op, "Mul", (op.inputs[0], name), middle))
+    rewriter.emit(binary(op, "Mul", (op.inputs[0], name), middle))
     name = rewriter.constant(f"{op.outputs[0]}.shift", shift)
-    return rewriter.emit(_binary(op, "Add", (middle, name), op.outputs[0]))
+    return rewriter.emit(binary(op, "Add", (middle, name), op.outputs[0]))
 
 
 def _reshape(rewriter: Rewriter, op: Op) -> None:
     if rewriter.data(op.inputs[0]) is not None or len([o for o in op.outputs if o]) != 1:
-        return _default(rewriter, op)
+        return emit_default(rewriter, op)
     return rewriter.emit(
         op.replaced(kind="Reshape", inputs=op.inputs[:1], outputs=op.outputs[:1], attrs={})
     )
@@ -342,6 +325,10 @@ RULES: dict[str, Rule] = {
     "LRN": _lrn,
     "Softmax": _softmax,
     "LogSoftmax": _softmax,
+    "LayerNormalization": layer_norm,
+    "Gather": gather,
+    "Div": divide,
+    "Sub": subtract,
     "Concat": _concat,
     "BatchNormalization": _batch_norm,
     **dict.fromkeys(ACTIVATIONS, _activation),

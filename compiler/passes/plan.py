@@ -1,9 +1,10 @@
 """Plans the memory of a run: where every tensor lies, in one statically planned arena.
 
-Tensors with a border of zeros live in buffers of their own at the arena's front: kernels write only
-their inside, so the border stays zero from the arena's creation on. Two bordered tensors share such
-a buffer if they have the same form and are never alive together. All others share the rest of the
-arena by their lifetimes.
+Tensors with a border of zeros live at the arena's front: kernels write only their inside, so the
+border stays zero from the arena's creation on. Bordered tensors share memory where their borders
+fall on each other: those whose channels are of one form and border share a region of whole channels
+by their lifetimes. All others share the rest of the arena by theirs. A small arena is a fast one:
+after idleness every line of it comes from memory.
 """
 
 from __future__ import annotations
@@ -169,17 +170,8 @@ class _Planner:
 
     def _allocate(self, buffers: list[_Buffer]) -> tuple[dict[str, int], int]:
         offsets, top = _place_bordered([b for b in buffers if any(b.border)])
-        free = sorted(
-            (b for b in buffers if not any(b.border)), key=lambda b: (-b.size_bytes, b.first)
-        )
-        placed: list[tuple[int, _Buffer]] = []
-        end = top
-        for buffer in free:
-            offset = _lowest_gap(top, buffer, placed)
-            placed.append((offset, buffer))
-            offsets[buffer.name] = offset
-            end = max(end, offset + buffer.size_bytes)
-        return offsets, end
+        free, end = _share([b for b in buffers if not any(b.border)], top)
+        return offsets | free, end
 
     # --- placements -------------------------------------------------------------------------
 
@@ -227,21 +219,38 @@ class _Planner:
 
 def _place_bordered(buffers: list[_Buffer]) -> tuple[dict[str, int], int]:
     """Offsets of bordered buffers, and where they end."""
+    regions: dict[tuple[object, ...], list[_Buffer]] = {}
+    for buffer in buffers:
+        regions.setdefault(_unit(buffer), []).append(buffer)
     offsets: dict[str, int] = {}
-    tenants: dict[int, list[_Buffer]] = {}  # by offset; all of one form and border
     top = 0
-    for buffer in sorted(buffers, key=lambda b: b.first):
-        for offset, others in tenants.items():
-            same = (others[0].form, others[0].border) == (buffer.form, buffer.border)
-            if same and not any(buffer.meets(o) for o in others):
-                offsets[buffer.name] = offset
-                others.append(buffer)
-                break
-        else:
-            offsets[buffer.name] = top
-            tenants[top] = [buffer]
-            top += buffer.size_bytes
+    for tenants in regions.values():
+        placed, top = _share(tenants, top)
+        offsets |= placed
     return offsets, top
+
+
+def _unit(buffer: _Buffer) -> tuple[object, ...]:
+    """What bordered buffers must have in common to lie in one region, at multiples of its size.
+
+    A channel (or a block of them) with its border; the whole buffer where channels are no multiple
+    of the alignment.
+    """
+    size_bytes, rest = divmod(buffer.size_bytes, math.prod(buffer.form[:2]))
+    if rest == 0 and size_bytes % ALIGNMENT_BYTES == 0:
+        return (buffer.border, buffer.form[2:], size_bytes)
+    return (buffer.border, buffer.form, buffer.size_bytes)
+
+
+def _share(buffers: list[_Buffer], base: int) -> tuple[dict[str, int], int]:
+    """Offsets from `base` on where no two overlap that are alive together, and where they end."""
+    placed: list[tuple[int, _Buffer]] = []
+    end = base
+    for buffer in sorted(buffers, key=lambda b: (-b.size_bytes, b.first)):
+        offset = _lowest_gap(base, buffer, placed)
+        placed.append((offset, buffer))
+        end = max(end, offset + buffer.size_bytes)
+    return {buffer.name: offset for offset, buffer in placed}, end
 
 
 def _lowest_gap(base: int, buffer: _Buffer, placed: list[tuple[int, _Buffer]]) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import onnx
+from onnx import helper
 
 from veltair.compiler.graph import Array, Graph, Layout, Op, Tensor
 
@@ -77,3 +78,31 @@ def renamed_node(proto: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodePr
     copy.input[:] = [names.get(n, n) for n in proto.input]
     copy.output[:] = [names.get(n, n) for n in proto.output]
     return copy
+
+
+def emit_default(rewriter: Rewriter, op: Op) -> None:
+    """Emits the operation as one that the Relax importer lowers."""
+    outputs = tuple(o for o in op.outputs if o)
+    rewriter.emit(op.replaced(kind="Default", inputs=default_reads(op), outputs=outputs))
+
+
+def default_reads(op: Op) -> tuple[str, ...]:
+    """The tensors that an operation reads, each once."""
+    return tuple(dict.fromkeys(name for name in op.inputs if name))
+
+
+def is_float(rewriter: Rewriter, *names: str) -> bool:
+    """Whether all tensors are float32."""
+    return all(rewriter.tensors[n].dtype == "float32" for n in names)
+
+
+def binary(op: Op, kind: str, inputs: tuple[str, str], output: str) -> Op:
+    """An element-wise operation of two tensors in the place of `op`."""
+    proto = helper.make_node(kind, list(inputs), [output], name=op.nodes[0])
+    return Op(
+        kind="Default",
+        inputs=tuple(dict.fromkeys(inputs)),
+        outputs=(output,),
+        nodes=op.nodes,
+        protos=(proto,),
+    )

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from . import devices as devices
 from . import ipc as ipc
+from . import proxy as proxy
 from . import sched as sched
 from . import sim as sim
 

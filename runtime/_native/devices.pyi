@@ -45,4 +45,5 @@ def run_devices(
     queue_limit: int,
     arrival_ns: NDArray[np.int64],
     model: NDArray[np.int32],
+    record: int | None = None,
 ) -> DeviceRun: ...

@@ -39,6 +39,18 @@ class ModelProfile:
     def levels(self) -> int: ...
     @property
     def layers(self) -> int: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def model_ns(self) -> list[int]: ...
+    @property
+    def variants(self) -> list[int]: ...
+    @property
+    def layer_ns(self) -> list[int]: ...
+    @property
+    def layer_flops(self) -> list[int]: ...
+    @staticmethod
+    def unknown() -> ModelProfile: ...
     def resampled(self, cores: Sequence[int]) -> ModelProfile: ...
 
 class ModelPlan:
@@ -132,6 +144,8 @@ class Needs:
     def revoking(self) -> bool: ...
     @property
     def topping_up(self) -> bool: ...
+    @property
+    def queued(self) -> int: ...
 
 class Policy:
     @property
@@ -139,6 +153,25 @@ class Policy:
     @property
     def needs(self) -> Needs: ...
     def decide(self, state: State, event: EventKind, worker: int, now_ns: int) -> Decision: ...
+
+class RecordedView:
+    def __init__(
+        self, *, models: Sequence[ModelProfile], total_cores: int, workers: int
+    ) -> None: ...
+    def decide(
+        self,
+        policy: Policy,
+        *,
+        event: EventKind,
+        worker: int,
+        now_ns: int,
+        queue: Sequence[tuple[int, ...]],
+        tasks: Sequence[tuple[int, ...]],
+        workers: Sequence[tuple[int, ...]],
+        queue_length: int,
+        free_cores: int,
+        level: int,
+    ) -> Decision: ...
 
 class BatchCost:
     def __init__(

@@ -20,4 +20,5 @@ def simulate(
     expand_if_shorter: bool,
     level: int | None,
     trace: bool,
+    record: int | None = None,
 ) -> dict[str, Any]: ...

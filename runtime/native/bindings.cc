@@ -12,11 +12,14 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
 #include <span>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -27,11 +30,16 @@
 #include "native/engine/instance.h"
 #include "native/engine/model.h"
 #include "native/engine/probe.h"
+#include "native/ipc/batch_loop.h"
 #include "native/ipc/board.h"
 #include "native/ipc/client.h"
+#include "native/ipc/kernel_executor.h"
+#include "native/ipc/null_executor.h"
 #include "native/ipc/segment.h"
 #include "native/ipc/status.h"
 #include "native/ipc/worker.h"
+#include "native/proxy/bubble.h"
+#include "native/proxy/reference.h"
 #include "native/sched/batcher.h"
 #include "native/sched/batching.h"
 #include "native/sched/interference.h"
@@ -39,6 +47,8 @@
 #include "native/sched/plan.h"
 #include "native/sched/policy.h"
 #include "native/sched/profile.h"
+#include "native/sched/record.h"
+#include "native/sched/recorded_view.h"
 #include "native/sched/veltair_policy.h"
 #include "native/sched/view.h"
 #include "native/sim/device_simulator.h"
@@ -296,37 +306,129 @@ struct PolicyState {
   }
 };
 
+// Whether 0 <= index < size.
+bool known(int32_t index, size_t size) { return index >= 0 && static_cast<size_t>(index) < size; }
+
+// Throws what Python raises as ValueError; the text is only made then.
+template <typename... Parts>
+void require(bool kept, const Parts&... rule) {
+  if (kept) return;
+  std::ostringstream text;
+  (text << ... << rule);
+  throw std::invalid_argument(text.str());
+}
+
+void check_task(const PolicyState& state, size_t index) {
+  const veltair::sched::Task& task = state.tasks[index];
+  const std::string where = "tasks[" + std::to_string(index) + "]: ";
+  require(known(task.model, state.models.size()), where, "a task of no model: model = ", task.model,
+          " of ", state.models.size());
+  const int32_t layers = state.models[task.model].layers();
+  require(known(task.next_layer, layers), where,
+          "a task without layers to run: next_layer = ", task.next_layer, " of ", layers);
+  require(task.arrival_ns >= 0 && task.deadline_ns >= 0, where, "times are from 0");
+}
+
+void check_worker(const PolicyState& state, size_t index) {
+  const veltair::sched::Running& worker = state.workers[index];
+  if (worker.task == veltair::sched::kNone) return;
+  const std::string where = "workers[" + std::to_string(index) + "]: ";
+  require(known(worker.task, state.tasks.size()), where,
+          "it runs no task that exists: task = ", worker.task, " of ", state.tasks.size());
+  const int32_t layers = state.models[state.tasks[worker.task].model].layers();
+  require(0 <= worker.layer_begin && worker.layer_begin <= worker.layer_end &&
+              worker.layer_end <= layers,
+          where, "layers ", worker.layer_begin, " to ", worker.layer_end, " of ", layers);
+}
+
+// Cores are counted once, so that no sum of them is more than there are.
+void check_cores(const PolicyState& state) {
+  require(state.total_cores >= 1 && state.free_cores >= 0 && state.level >= 0,
+          "total_cores is from 1, free_cores and level are from 0");
+  int64_t cores = state.free_cores;
+  for (const auto& worker : state.workers) {
+    require(worker.cores_held >= 0 && worker.cores_wanted >= 0, "a worker's cores are from 0");
+    cores += worker.cores_held;
+  }
+  require(cores <= state.total_cores, "free_cores and the workers' cores_held add up to ", cores,
+          " of total_cores = ", state.total_cores);
+}
+
 PolicyState make_state(std::vector<veltair::sched::ModelProfile> models,
                        std::vector<veltair::sched::Task> tasks, const std::vector<int32_t>& queue,
                        std::vector<veltair::sched::Running> workers, int32_t total_cores,
                        int32_t free_cores, int32_t level) {
   PolicyState state{std::move(models), std::move(tasks), std::move(workers)};
-  const auto known = [](int32_t index, size_t size) {
-    return index >= 0 && index < static_cast<int32_t>(size);
+  state.total_cores = total_cores;
+  state.free_cores = free_cores;
+  state.level = level;
+  state.queue_length = static_cast<int32_t>(queue.size());
+  for (size_t task = 0; task < state.tasks.size(); ++task) check_task(state, task);
+  for (size_t worker = 0; worker < state.workers.size(); ++worker) check_worker(state, worker);
+  check_cores(state);
+  // A task is in one place: run by one worker, or once in the queue, which then has an end.
+  std::vector<bool> placed(state.tasks.size());
+  const auto place = [&](int32_t task) {
+    require(!placed[task], "task ", task,
+            " is there twice: one worker runs it, or the queue has it once");
+    placed[task] = true;
   };
-  for (const auto& task : state.tasks) {
-    if (!known(task.model, state.models.size())) throw nb::value_error("a task of no model");
-    const int32_t layers = state.models[task.model].layers();
-    if (!known(task.next_layer, layers)) throw nb::value_error("a task without layers to run");
-  }
   for (const auto& worker : state.workers) {
-    const bool idle = worker.task == veltair::sched::kNone;
-    if (!idle && !known(worker.task, state.tasks.size())) {
-      throw nb::value_error("a worker runs no task that exists");
-    }
+    if (worker.task != veltair::sched::kNone) place(worker.task);
   }
   int32_t* link = &state.queue_head;
-  for (int32_t task : queue) {
-    if (!known(task, state.tasks.size())) throw nb::value_error("the queue names no task");
+  for (const int32_t task : queue) {
+    require(known(task, state.tasks.size()), "the queue names no task: ", task, " of ",
+            state.tasks.size());
+    place(task);
     *link = task;
     link = &state.tasks[task].next;
   }
   *link = veltair::sched::kNone;
-  state.queue_length = static_cast<int32_t>(queue.size());
-  state.total_cores = total_cores;
-  state.free_cores = free_cores;
-  state.level = level;
   return state;
+}
+
+// A policy as Python holds it, and what a state must have for it to be asked.
+struct MadePolicy {
+  std::unique_ptr<veltair::sched::Policy> policy;
+  std::vector<int32_t> layers;  // of each model that it was made for
+  int32_t total_cores = 0;
+
+  void check(const std::vector<veltair::sched::ModelProfile>& models, int32_t cores) const {
+    require(cores == total_cores, "total_cores = ", cores, ": the policy was made for ",
+            total_cores);
+    require(models.size() == layers.size(), models.size(), " models: the policy was made for ",
+            layers.size());
+    for (size_t i = 0; i < layers.size(); ++i) {
+      require(models[i].layers() == layers[i], "models[", i, "] has ", models[i].layers(),
+              " layers: the policy was made for ", layers[i]);
+    }
+  }
+
+  veltair::sched::Decision decide(const PolicyState& state, veltair::sched::EventKind kind,
+                                  int32_t worker, int64_t now_ns) const {
+    check(state.models, state.total_cores);
+    require(known(worker, state.workers.size()), "no such worker in the state: ", worker, " of ",
+            state.workers.size());
+    require(now_ns >= 0, "now_ns is from 0");
+    require(kind != veltair::sched::EventKind::kBlockEnd ||
+                state.workers[worker].task != veltair::sched::kNone,
+            "no block can end on an idle worker");
+    return policy->decide(state.view(), {kind, worker}, now_ns);
+  }
+};
+
+MadePolicy make_made_policy(std::string_view name, int32_t total_cores,
+                            const std::vector<veltair::sched::ModelProfile>& models,
+                            int64_t max_block_ns, int32_t margin_percent, int32_t partition_cores) {
+  MadePolicy made{.policy = veltair::sched::make_policy(name, total_cores, models,
+                                                        {.max_block_ns = max_block_ns,
+                                                         .margin_percent = margin_percent,
+                                                         .partition_cores = partition_cores}),
+                  .layers = {},
+                  .total_cores = total_cores};
+  for (const auto& model : models) made.layers.push_back(model.layers());
+  return made;
 }
 
 veltair::sched::ModelProfile make_profile(int64_t qos_ns, std::vector<int32_t> cores,
@@ -345,6 +447,72 @@ veltair::sched::ModelProfile make_profile(int64_t qos_ns, std::vector<int32_t> c
                                        .first_row = {}};
   profile.finish();
   return profile;
+}
+
+// A recorded task or worker in the order in which `Recorder` writes its fields.
+using TaskRow = std::tuple<int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int64_t,
+                           int64_t, int64_t>;
+using WorkerRow = std::tuple<int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int64_t,
+                             int64_t, int64_t>;
+
+veltair::sched::NamedTask to_task(const TaskRow& row) {
+  const auto& [id, model, queries, passes, next_layer, executor, attempts, arrival, deadline,
+               order] = row;
+  return {id,
+          {.model = model,
+           .queries = queries,
+           .passes = passes,
+           .next_layer = next_layer,
+           .executor = executor,
+           .attempts = attempts,
+           .arrival_ns = arrival,
+           .deadline_ns = deadline,
+           .order = order}};
+}
+
+veltair::sched::NamedWorker to_worker(const WorkerRow& row) {
+  const auto& [index, task, begin, end, level, wanted, held, started, block_started, expected] =
+      row;
+  return {index,
+          {.task = task,
+           .layer_begin = begin,
+           .layer_end = end,
+           .level = level,
+           .cores_wanted = wanted,
+           .cores_held = held,
+           .started_ns = started,
+           .block_started_ns = block_started,
+           .block_expected_ns = expected}};
+}
+
+template <typename To, typename Row>
+std::vector<To> converted(const std::vector<Row>& rows, To (*convert)(const Row&)) {
+  std::vector<To> made;
+  made.reserve(rows.size());
+  for (const Row& row : rows) made.push_back(convert(row));
+  return made;
+}
+
+void bind_record(nb::module_& m) {
+  using veltair::sched::EventKind, veltair::sched::ModelProfile, veltair::sched::RecordedView;
+  nb::class_<RecordedView>(m, "RecordedView")
+      .def(nb::init<std::vector<ModelProfile>, int32_t, int32_t>(), nb::kw_only(), "models"_a,
+           "total_cores"_a, "workers"_a)
+      .def(
+          "decide",
+          [](RecordedView& view, const MadePolicy& policy, EventKind event, int32_t worker,
+             int64_t now_ns, const std::vector<TaskRow>& queue, const std::vector<TaskRow>& tasks,
+             const std::vector<WorkerRow>& workers, int32_t queue_length, int32_t free_cores,
+             int32_t level) {
+            policy.check(view.models(), view.total_cores());
+            const auto queued = converted(queue, to_task);
+            const auto others = converted(tasks, to_task);
+            const auto running = converted(workers, to_worker);
+            view.set({queued, others, running, queue_length, free_cores, level});
+            return view.decide(*policy.policy, {event, worker}, now_ns);
+          },
+          "policy"_a, nb::kw_only(), "event"_a, "worker"_a, "now_ns"_a, "queue"_a, "tasks"_a,
+          "workers"_a, "queue_length"_a, "free_cores"_a, "level"_a);
 }
 
 // ---- batching and placement
@@ -529,7 +697,13 @@ void bind_sched_records(nb::module_& m) {
       .def_ro("qos_ns", &ModelProfile::qos_ns)
       .def_ro("cores", &ModelProfile::cores)
       .def_ro("levels", &ModelProfile::levels)
+      .def_ro("priority", &ModelProfile::priority)
+      .def_ro("model_ns", &ModelProfile::model_ns)
+      .def_ro("variants", &ModelProfile::variants)
+      .def_ro("layer_ns", &ModelProfile::layer_ns)
+      .def_ro("layer_flops", &ModelProfile::layer_flops)
       .def_prop_ro("layers", &ModelProfile::layers)
+      .def_static("unknown", &ModelProfile::unknown)
       .def("resampled", &veltair::sched::resampled, "cores"_a);
   nb::class_<NeededCores>(m, "NeededCores")
       .def_ro("cores", &NeededCores::cores)
@@ -580,26 +754,70 @@ void bind_sched_records(nb::module_& m) {
       .def_prop_ro("reason", [](const Decision& d) { return reason_text(d.reason); });
 }
 
-// What policies work out of a profile, for figures and notebooks.
+// What policies work out of a profile, for figures and notebooks: as ModelPlan, with the arguments
+// checked that it takes on trust.
+struct CheckedPlan {
+  veltair::sched::ModelPlan plan;
+
+  static CheckedPlan made(const veltair::sched::ModelProfile& profile, int32_t total_cores) {
+    require(total_cores >= 1, "total_cores is from 1");
+    return {veltair::sched::ModelPlan(profile, total_cores)};
+  }
+  void check(int32_t begin, int32_t end, int32_t level) const {
+    require(0 <= begin && begin <= end && end <= plan.layers(), "layers ", begin, " to ", end,
+            " of ", plan.layers());
+    require(level >= 0, "level is from 0");
+  }
+  int64_t share_ns(int32_t begin, int32_t end) const {
+    check(begin, end, 0);
+    return plan.share_ns(begin, end);
+  }
+  int64_t time_ns(int32_t begin, int32_t end, int32_t cores, int32_t level) const {
+    check(begin, end, level);
+    require(1 <= cores && cores <= plan.total_cores(), "cores = ", cores, " of ",
+            plan.total_cores());
+    return plan.time_ns(begin, end, cores, level);
+  }
+  int32_t average_cores(int32_t level) const {
+    check(0, 0, level);
+    return plan.average_cores(level);
+  }
+  int32_t demand(int32_t layer, int32_t level) const {
+    check(layer, layer + 1, level);
+    return plan.demand(layer, level);
+  }
+  int32_t variant(int32_t layer, int32_t level) const {
+    check(layer, layer + 1, level);
+    return plan.variant(layer, level);
+  }
+  int32_t cores_for(int32_t begin, int32_t end, int64_t budget_ns, int32_t level) const {
+    check(begin, end, level);
+    return plan.cores_for(begin, end, budget_ns, level);
+  }
+  std::vector<int32_t> form_blocks(int32_t limit, int32_t level) const {
+    check(0, 0, level);
+    return veltair::sched::form_blocks(plan, limit, level);
+  }
+};
+
 void bind_plan(nb::module_& m) {
-  using veltair::sched::ModelPlan, veltair::sched::ModelProfile;
-  nb::class_<ModelPlan>(m, "ModelPlan")
-      .def(nb::init<const ModelProfile&, int32_t>(), "profile"_a, "total_cores"_a)
-      .def_prop_ro("layers", &ModelPlan::layers)
-      .def_prop_ro("target_ns", &ModelPlan::target_ns)
-      .def("share_ns", &ModelPlan::share_ns, "begin"_a, "end"_a)
-      .def("time_ns", &ModelPlan::time_ns, "begin"_a, "end"_a, "cores"_a, "level"_a = 0)
-      .def("average_cores", &ModelPlan::average_cores, "level"_a = 0)
-      .def("demand", &ModelPlan::demand, "layer"_a, "level"_a = 0)
-      .def("variant", &ModelPlan::variant, "layer"_a, "level"_a = 0)
-      .def("cores_for", &ModelPlan::cores_for, "begin"_a, "end"_a, "budget_ns"_a, "level"_a = 0);
+  nb::class_<CheckedPlan>(m, "ModelPlan")
+      .def(nb::new_(&CheckedPlan::made), "profile"_a, "total_cores"_a)
+      .def_prop_ro("layers", [](const CheckedPlan& made) { return made.plan.layers(); })
+      .def_prop_ro("target_ns", [](const CheckedPlan& made) { return made.plan.target_ns(); })
+      .def("share_ns", &CheckedPlan::share_ns, "begin"_a, "end"_a)
+      .def("time_ns", &CheckedPlan::time_ns, "begin"_a, "end"_a, "cores"_a, "level"_a = 0)
+      .def("average_cores", &CheckedPlan::average_cores, "level"_a = 0)
+      .def("demand", &CheckedPlan::demand, "layer"_a, "level"_a = 0)
+      .def("variant", &CheckedPlan::variant, "layer"_a, "level"_a = 0)
+      .def("cores_for", &CheckedPlan::cores_for, "begin"_a, "end"_a, "budget_ns"_a, "level"_a = 0);
   m.def("threshold", &veltair::sched::threshold, "total_cores"_a, "sum_of_averages"_a, "average"_a);
-  m.def("form_blocks", &veltair::sched::form_blocks, "plan"_a, "limit"_a, "level"_a = 0);
+  m.def("form_blocks", &CheckedPlan::form_blocks, "plan"_a, "limit"_a, "level"_a = 0);
 }
 
 void bind_sched(nb::module_& parent) {
   using veltair::sched::BatchingPolicy, veltair::sched::Needs, veltair::sched::PlacementPolicy;
-  using veltair::sched::Policy, veltair::sched::PolicyOptions;
+  using veltair::sched::PolicyOptions;
   nb::module_ m = parent.def_submodule("sched", "The policies: pure functions of a state.");
   bind_sched_records(m);
   bind_plan(m);
@@ -610,46 +828,37 @@ void bind_sched(nb::module_& parent) {
       .def_ro("waiting", &Needs::waiting)
       .def_ro("refusing", &Needs::refusing)
       .def_ro("revoking", &Needs::revoking)
-      .def_ro("topping_up", &Needs::topping_up);
-  nb::class_<Policy>(m, "Policy")
-      .def_prop_ro("name", &Policy::name)
-      .def_prop_ro("needs", &Policy::needs)
-      .def(
-          "decide",
-          [](const Policy& policy, const PolicyState& state, veltair::sched::EventKind kind,
-             int32_t worker, int64_t now_ns) {
-            if (worker < 0 || worker >= static_cast<int32_t>(state.workers.size())) {
-              throw nb::index_error("no such worker in the state");
-            }
-            if (kind == veltair::sched::EventKind::kBlockEnd &&
-                state.workers[worker].task == veltair::sched::kNone) {
-              throw nb::value_error("no block can end on an idle worker");
-            }
-            return policy.decide(state.view(), {kind, worker}, now_ns);
-          },
-          "state"_a, "event"_a, "worker"_a, "now_ns"_a);
+      .def_ro("topping_up", &Needs::topping_up)
+      .def_ro("queued", &Needs::queued);
+  nb::class_<MadePolicy>(m, "Policy")
+      .def_prop_ro("name", [](const MadePolicy& made) { return made.policy->name(); })
+      .def_prop_ro("needs", [](const MadePolicy& made) { return made.policy->needs(); })
+      .def("decide", &MadePolicy::decide, "state"_a, "event"_a, "worker"_a, "now_ns"_a);
   bind_batching(m);
-  m.def("needed_cores", &veltair::sched::needed_cores, "profile"_a, "total_cores"_a);
+  bind_record(m);
   m.def(
-      "make_policy",
-      [](std::string_view name, int32_t total_cores,
-         const std::vector<veltair::sched::ModelProfile>& models, int64_t max_block_ns,
-         int32_t margin_percent, int32_t partition_cores) {
-        return veltair::sched::make_policy(name, total_cores, models,
-                                           {.max_block_ns = max_block_ns,
-                                            .margin_percent = margin_percent,
-                                            .partition_cores = partition_cores});
+      "needed_cores",
+      [](const veltair::sched::ModelProfile& profile, int32_t total_cores) {
+        require(total_cores >= 1, "total_cores is from 1");
+        return veltair::sched::needed_cores(profile, total_cores);
       },
-      "name"_a, "total_cores"_a, "models"_a, nb::kw_only(),
-      "max_block_ns"_a = PolicyOptions{}.max_block_ns,
-      "margin_percent"_a = PolicyOptions{}.margin_percent,
-      "partition_cores"_a = PolicyOptions{}.partition_cores);
+      "profile"_a, "total_cores"_a);
+  m.def("make_policy", &make_made_policy, "name"_a, "total_cores"_a, "models"_a, nb::kw_only(),
+        "max_block_ns"_a = PolicyOptions{}.max_block_ns,
+        "margin_percent"_a = PolicyOptions{}.margin_percent,
+        "partition_cores"_a = PolicyOptions{}.partition_cores);
   m.def("make_batching", &veltair::sched::make_batching, "name"_a);
   m.def("make_placement", &veltair::sched::make_placement, "name"_a);
   m.def("policy_names", &veltair::sched::policy_names);
 }
 
 // ---- sim
+
+// Lets Python handle the signals that came, so that Ctrl-C ends a long simulation.
+void handle_signals() {
+  const nb::gil_scoped_acquire held;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
 
 // int64[rows, columns] or int64[rows] that Python owns from here on.
 nb::object owned(std::vector<int64_t> values, size_t columns = 0) {
@@ -704,13 +913,36 @@ nb::dict simulated(const veltair::sim::Simulator& simulator) {
   return found;
 }
 
-nb::dict simulate(const std::vector<veltair::sched::ModelProfile>& models,
-                  const veltair::sched::Policy& policy, nb::handle arrival_ns, nb::handle model,
-                  int32_t cores, int32_t workers, int32_t max_queue, int64_t conflict_ns,
-                  int64_t decision_ns, bool expand_if_shorter, std::optional<int32_t> level,
-                  bool trace) {
+constexpr size_t kRecordBufferBytes = 1 << 20;
+
+// What notes a simulation's decisions, if a descriptor is given.
+std::unique_ptr<veltair::sched::Recorder> make_recorder(std::optional<int> descriptor,
+                                                        int32_t workers) {
+  if (!descriptor) return nullptr;
+  return std::make_unique<veltair::sched::Recorder>(
+      *descriptor, veltair::sched::RecordRoom{
+                       .workers = workers, .decisions = 1, .buffered_bytes = kRecordBufferBytes});
+}
+
+// Writes what is left; raises OSError where a write failed.
+void finish(veltair::sched::Recorder* recorder) {
+  if (recorder == nullptr) return;
+  recorder->write_out();
+  if (recorder->error() == 0) return;
+  errno = recorder->error();
+  PyErr_SetFromErrno(PyExc_OSError);
+  throw nb::python_error();
+}
+
+nb::dict simulate(const std::vector<veltair::sched::ModelProfile>& models, const MadePolicy& policy,
+                  nb::handle arrival_ns, nb::handle model, int32_t cores, int32_t workers,
+                  int32_t max_queue, int64_t conflict_ns, int64_t decision_ns,
+                  bool expand_if_shorter, std::optional<int32_t> level, bool trace,
+                  std::optional<int> record) {
   const Buffer arrivals(arrival_ns, false);
   const Buffer kinds(model, false);
+  policy.check(models, cores);
+  require(!level || *level >= 0, "level is from 0");
   int32_t levels = 1;
   for (const auto& profile : models) levels = std::max(levels, profile.levels);
   std::unique_ptr<veltair::sched::Interference> interference;
@@ -719,6 +951,7 @@ nb::dict simulate(const std::vector<veltair::sched::ModelProfile>& models,
   } else {
     interference = std::make_unique<veltair::sched::OccupancyInterference>(levels);
   }
+  const auto recorder = make_recorder(record, std::max(workers, 1));
   veltair::sim::Simulator simulator({.cores = cores,
                                      .workers = workers,
                                      .max_queue = max_queue,
@@ -726,12 +959,14 @@ nb::dict simulate(const std::vector<veltair::sched::ModelProfile>& models,
                                      .decision_ns = decision_ns,
                                      .expand_if_shorter = expand_if_shorter,
                                      .trace = trace},
-                                    models, policy, *interference);
+                                    models, *policy.policy, *interference, recorder.get());
   {
     const nb::gil_scoped_release released;
     const size_t count = static_cast<size_t>(kinds.size_bytes()) / sizeof(int32_t);
-    simulator.run(times_of(arrivals), {static_cast<const int32_t*>(kinds.data()), count});
+    simulator.run(times_of(arrivals), {static_cast<const int32_t*>(kinds.data()), count},
+                  handle_signals);
   }
+  finish(recorder.get());
   return simulated(simulator);
 }
 
@@ -739,7 +974,7 @@ void bind_sim(nb::module_& parent) {
   nb::module_ m = parent.def_submodule("sim", "A simulated machine that asks the same policies.");
   m.def("simulate", &simulate, nb::kw_only(), "models"_a, "policy"_a, "arrival_ns"_a, "model"_a,
         "cores"_a, "workers"_a, "max_queue"_a, "conflict_ns"_a, "decision_ns"_a,
-        "expand_if_shorter"_a, "level"_a.none(), "trace"_a);
+        "expand_if_shorter"_a, "level"_a.none(), "trace"_a, "record"_a = nb::none());
 }
 
 // ---- ipc
@@ -753,8 +988,16 @@ using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
 struct PolicyAndModels {
   std::vector<veltair::sched::ModelProfile> models;
   std::unique_ptr<veltair::sched::Policy> policy;
+  uint32_t epoch = 0;
+  std::unique_ptr<veltair::sched::Recorder> recorder;
 
-  veltair::ipc::Scheduler scheduler() const { return {*policy, models}; }
+  veltair::ipc::Scheduler scheduler() const {
+    return {*policy, models, nullptr, epoch, recorder.get()};
+  }
+  veltair::ipc::Step recorded(const veltair::ipc::Step& step) const {
+    if (recorder) recorder->flush();
+    return step;
+  }
 };
 
 // A view of a tensor's slot that keeps the mapping alive.
@@ -792,10 +1035,47 @@ void bind_ipc_records(nb::module_& m) {
   nb::class_<Ended>(m, "Ended")
       .def_ro("query", &Ended::query)
       .def_ro("ok", &Ended::ok)
+      .def_ro("why", &Ended::why)
       .def_ro("tag", &Ended::tag)
       .def_ro("queue_ns", &Ended::queue_ns)
       .def_ro("compute_ns", &Ended::compute_ns)
       .def_ro("end_ns", &Ended::end_ns);
+  nb::class_<veltair::ipc::Policies>(m, "Policies")
+      .def(nb::new_([](std::string scheduling, std::string batching, std::string placement,
+                       int64_t max_block_ns, int32_t margin_percent, int32_t partition_cores,
+                       int64_t timeout_ns, int32_t max_batch, int32_t least_percent,
+                       int32_t executors, int32_t level) {
+             return veltair::ipc::Policies{.scheduling = std::move(scheduling),
+                                           .batching = std::move(batching),
+                                           .placement = std::move(placement),
+                                           .options = {.max_block_ns = max_block_ns,
+                                                       .margin_percent = margin_percent,
+                                                       .partition_cores = partition_cores},
+                                           .batch = {.timeout_ns = timeout_ns,
+                                                     .max_batch = max_batch,
+                                                     .least_percent = least_percent,
+                                                     .executors = executors},
+                                           .level = level};
+           }),
+           nb::kw_only(), "scheduling"_a = "model", "batching"_a = "none", "placement"_a = "local",
+           "max_block_ns"_a = veltair::sched::PolicyOptions{}.max_block_ns,
+           "margin_percent"_a = veltair::sched::PolicyOptions{}.margin_percent,
+           "partition_cores"_a = veltair::sched::PolicyOptions{}.partition_cores,
+           "timeout_ns"_a = veltair::ipc::BatchOptions{}.timeout_ns,
+           "max_batch"_a = veltair::ipc::BatchOptions{}.max_batch,
+           "least_percent"_a = veltair::ipc::BatchOptions{}.least_percent,
+           "executors"_a = veltair::ipc::BatchOptions{}.executors, "level"_a = 0)
+      .def(
+          "check",
+          [](const veltair::ipc::Policies& policies, int32_t total_cores) {
+            veltair::ipc::make_record(policies, total_cores);
+          },
+          "total_cores"_a);
+  using veltair::ipc::PolicyRecord;
+  nb::class_<PolicyRecord>(m, "PolicyRecord")
+      .def_prop_ro("scheduling", [](const PolicyRecord& r) { return std::string(r.scheduling); })
+      .def_prop_ro("batching", [](const PolicyRecord& r) { return std::string(r.batching); })
+      .def_prop_ro("placement", [](const PolicyRecord& r) { return std::string(r.placement); });
   nb::class_<Verdict>(m, "Verdict")
       .def_ro("ok", &Verdict::ok)
       .def_ro("why", &Verdict::why)
@@ -857,14 +1137,12 @@ void bind_segment(nb::module_& m) {
   nb::class_<Segment>(m, "Segment")
       .def_static(
           "create",
-          [](std::vector<int32_t> cpus, int32_t workers, bool admission, std::string scheduling,
-             std::string batching, std::string placement,
-             std::vector<veltair::ipc::ModelSpec> models) {
-            return Segment::create({std::move(cpus), workers, admission, std::move(scheduling),
-                                    std::move(batching), std::move(placement), std::move(models)});
+          [](std::vector<int32_t> cpus, int32_t workers, bool admission,
+             const veltair::ipc::Policies& policies, std::vector<veltair::ipc::ModelSpec> models) {
+            return Segment::create(
+                {std::move(cpus), workers, admission, policies, std::move(models)});
           },
-          nb::kw_only(), "cpus"_a, "workers"_a, "admission"_a, "scheduling"_a, "batching"_a,
-          "placement"_a, "models"_a)
+          nb::kw_only(), "cpus"_a, "workers"_a, "admission"_a, "policies"_a, "models"_a)
       .def_static("attach", &Segment::attach, "fd"_a)
       .def_prop_ro("fd", &Segment::fd)
       .def_prop_ro("size_bytes", &Segment::bytes)
@@ -877,6 +1155,10 @@ void bind_segment(nb::module_& m) {
           "stop_requested", [](const Segment& s) { return s.header().stop_requested != 0; },
           [](Segment& s, bool stop) { s.header().stop_requested = stop ? 1 : 0; })
       .def_prop_ro("repairs", [](const Segment& s) { return s.header().repairs.load(); })
+      .def_prop_ro("let_go_ns", [](const Segment& s) { return s.header().let_go_ns.load(); })
+      .def_prop_ro("longest_let_go_ns",
+                   [](const Segment& s) { return s.header().longest_let_go_ns.load(); })
+      .def_prop_ro("revocations", [](const Segment& s) { return s.header().revocations.load(); })
       .def_prop_ro("cores", [](const Segment& s) { return s.cores().size(); })
       .def_prop_ro("cores_in_use", &veltair::ipc::cores_in_use)
       .def("models", &veltair::ipc::model_statuses)
@@ -893,35 +1175,42 @@ void bind_segment(nb::module_& m) {
       .def("client_pids", &veltair::ipc::client_pids);
 }
 
-// One worker's step, as `Worker` takes it, for a caller that has the time and runs no kernels.
-std::optional<veltair::sched::Decision> take(Board& board, int32_t worker,
-                                             const PolicyAndModels& by, int64_t now_ns) {
-  const veltair::ipc::Step step = board.take(worker, by.scheduler(), now_ns);
-  if (step.stop || step.decision.task == veltair::ipc::kNone) return std::nullopt;
+// A worker's steps, as `Worker` takes them, for a caller that has the time and runs no kernels.
+std::optional<veltair::sched::Decision> block_of(const veltair::ipc::Step& step) {
+  if (step.decision.task == veltair::ipc::kNone) return std::nullopt;
   return step.decision;
 }
 
-std::vector<int32_t> held_cores(Board& board, int32_t worker) {
+std::vector<int32_t> some_cores(Board& board, int32_t worker,
+                                int32_t (Board::*which)(int32_t, std::span<int32_t>)) {
   std::vector<int32_t> cores(board.segment().cores().size());
-  cores.resize(board.held_cores(worker, cores));
+  cores.resize((board.*which)(worker, cores));
   return cores;
 }
 
 void bind_board(nb::module_& m) {
   nb::class_<PolicyAndModels>(m, "Scheduler")
       .def(nb::new_([](const std::string& policy, int32_t total_cores,
-                       std::vector<veltair::sched::ModelProfile> models) {
+                       std::vector<veltair::sched::ModelProfile> models, uint32_t epoch,
+                       std::optional<int> record) {
              auto made = std::make_shared<PolicyAndModels>();
              made->models = std::move(models);
              made->policy = veltair::sched::make_policy(policy, total_cores, made->models);
+             made->epoch = epoch;
+             if (record) {
+               made->recorder = std::make_unique<veltair::sched::Recorder>(
+                   *record, veltair::sched::RecordRoom{.workers = 64, .decisions = 256});
+               made->recorder->tell_policy(policy, {}, static_cast<int32_t>(epoch));
+             }
              return made;
            }),
-           "policy"_a, "total_cores"_a, "models"_a);
+           "policy"_a, "total_cores"_a, "models"_a, "epoch"_a = 0, "record"_a = nb::none());
   nb::class_<Board>(m, "Board")
       .def(nb::init<std::shared_ptr<Segment>>(), "segment"_a)
       .def("set_state", &Board::set_state, "state"_a, ReleaseGil())
       .def("set_model_state", &Board::set_model_state, "model"_a, "state"_a, "reason"_a,
            ReleaseGil())
+      .def("set_policies", &Board::set_policies, "policies"_a, ReleaseGil())
       .def("pending", &Board::pending, ReleaseGil())
       .def(
           "fail_queued",
@@ -938,9 +1227,37 @@ void bind_board(nb::module_& m) {
           [](Board& b, int32_t client) { b.remove_client(client, veltair::ipc::monotonic_ns()); },
           "client"_a, ReleaseGil())
       .def("join", &Board::join, "worker"_a, "pid"_a, "now_ns"_a, ReleaseGil())
-      .def("take", &take, "worker"_a, "scheduler"_a, "now_ns"_a, ReleaseGil())
+      .def(
+          "take",
+          [](Board& b, int32_t worker, const PolicyAndModels& by, int64_t now_ns) {
+            return block_of(by.recorded(b.take(worker, by.scheduler(), now_ns)));
+          },
+          "worker"_a, "scheduler"_a, "now_ns"_a, ReleaseGil())
+      .def(
+          "next_block",
+          [](Board& b, int32_t worker, const PolicyAndModels& by, int32_t layer_end,
+             int64_t now_ns) {
+            return block_of(by.recorded(b.next_block(worker, by.scheduler(), layer_end, now_ns)));
+          },
+          "worker"_a, "scheduler"_a, "layer_end"_a, "now_ns"_a, ReleaseGil())
       .def("complete", &Board::complete, "worker"_a, "error"_a, "now_ns"_a, ReleaseGil())
-      .def("held_cores", &held_cores, "worker"_a, ReleaseGil())
+      .def(
+          "held_cores",
+          [](Board& b, int32_t worker) { return some_cores(b, worker, &Board::held_cores); },
+          "worker"_a, ReleaseGil())
+      .def(
+          "leaving_cores",
+          [](Board& b, int32_t worker) { return some_cores(b, worker, &Board::leaving_cores); },
+          "worker"_a, ReleaseGil())
+      .def("running_task",
+           [](Board& b, int32_t worker) { return b.segment().workers()[worker].running.task; })
+      .def(
+          "let_go",
+          [](Board& b, int32_t worker, int32_t core, int64_t now_ns) {
+            const int64_t revoked_ns = b.segment().cores()[core].revoked_ns;
+            b.let_go(worker, core, revoked_ns, now_ns);
+          },
+          "worker"_a, "core"_a, "now_ns"_a, ReleaseGil())
       .def("check", &Board::check, ReleaseGil());
 }
 
@@ -970,6 +1287,12 @@ void bind_client(nb::module_& m) {
       .def("wait", &Client::wait, "timeout_ns"_a, ReleaseGil())
       .def("fileno", &Client::descriptor)
       .def_prop_ro("server_gone", &Client::server_gone)
+      .def("policies",
+           [](Client& client) {
+             uint32_t epoch = 0;
+             const veltair::ipc::PolicyRecord record = client.board().policies(&epoch);
+             return std::make_pair(record, epoch);
+           })
       .def(
           "tensor",
           [](Client& client, int32_t model, int32_t tensor, int32_t slot) {
@@ -988,15 +1311,38 @@ using ServedModel =
 std::unique_ptr<veltair::ipc::Worker> make_worker(const std::shared_ptr<Segment>& segment,
                                                   int32_t index,
                                                   const std::vector<ServedModel>& models,
-                                                  int64_t spin_ns) {
-  std::vector<veltair::ipc::WorkerModel> served;
-  served.reserve(models.size());
+                                                  int64_t spin_ns, std::optional<int> record) {
+  std::vector<std::shared_ptr<const veltair::engine::Model>> kernels;
+  std::vector<veltair::sched::ModelProfile> profiles;
   for (const ServedModel& model : models) {
-    served.push_back(model ? veltair::ipc::WorkerModel{model->first, model->second}
-                           : veltair::ipc::WorkerModel{});
+    kernels.push_back(model ? model->first : nullptr);
+    profiles.push_back(model ? model->second : veltair::sched::ModelProfile::unknown());
   }
-  return std::make_unique<veltair::ipc::Worker>(segment, index, std::move(served),
-                                                veltair::engine::GangOptions{.spin_ns = spin_ns});
+  auto executor = std::make_unique<veltair::ipc::KernelExecutor>(
+      segment, index, kernels, profiles, veltair::engine::GangOptions{.spin_ns = spin_ns});
+  return std::make_unique<veltair::ipc::Worker>(segment, index, std::move(profiles),
+                                                std::move(executor), record);
+}
+
+std::vector<veltair::sched::ModelProfile> known_profiles(
+    const std::vector<std::optional<veltair::sched::ModelProfile>>& models) {
+  std::vector<veltair::sched::ModelProfile> profiles;
+  profiles.reserve(models.size());
+  for (const auto& model : models) {
+    profiles.push_back(model ? *model : veltair::sched::ModelProfile::unknown());
+  }
+  return profiles;
+}
+
+std::unique_ptr<veltair::ipc::Worker> make_null_worker(
+    const std::shared_ptr<Segment>& segment, int32_t index,
+    const std::vector<std::optional<veltair::sched::ModelProfile>>& models,
+    std::optional<int> record) {
+  std::vector<veltair::sched::ModelProfile> profiles = known_profiles(models);
+  auto executor = std::make_unique<veltair::ipc::NullExecutor>(
+      profiles, static_cast<int32_t>(segment->cores().size()));
+  return std::make_unique<veltair::ipc::Worker>(segment, index, std::move(profiles),
+                                                std::move(executor), record);
 }
 
 void bind_ipc(nb::module_& parent) {
@@ -1006,8 +1352,22 @@ void bind_ipc(nb::module_& parent) {
   bind_segment(m);
   bind_board(m);
   bind_client(m);
+  nb::class_<veltair::ipc::BatchLoop>(m, "BatchLoop")
+      .def(nb::new_([](const std::shared_ptr<Segment>& segment,
+                       const std::vector<std::optional<veltair::sched::ModelProfile>>& models,
+                       std::optional<int> record) {
+             return std::make_unique<veltair::ipc::BatchLoop>(segment, known_profiles(models),
+                                                              record);
+           }),
+           "segment"_a, "models"_a, "record"_a = nb::none())
+      .def("start", &veltair::ipc::BatchLoop::start)
+      .def("stop", &veltair::ipc::BatchLoop::stop, ReleaseGil());
   nb::class_<Worker>(m, "Worker")
-      .def(nb::new_(&make_worker), nb::kw_only(), "segment"_a, "index"_a, "models"_a, "spin_ns"_a)
+      .def(nb::new_(&make_worker), nb::kw_only(), "segment"_a, "index"_a, "models"_a, "spin_ns"_a,
+           "record"_a = nb::none())
+      .def_static("asleep", &make_null_worker, nb::kw_only(), "segment"_a, "index"_a, "models"_a,
+                  "record"_a = nb::none())
+      .def_prop_ro("record_error", &Worker::record_error)
       .def("run", &Worker::run, ReleaseGil())
       .def("leave", &Worker::leave)
       .def("beat", &Worker::beat);
@@ -1074,17 +1434,59 @@ void bind_devices(nb::module_& parent) {
       [](std::string_view batching, std::string_view placement,
          const std::vector<veltair::sched::BatchCost>& costs, const std::vector<int64_t>& slo_ns,
          int32_t devices, int32_t queue_limit, const Input<int64_t>& arrival_ns,
-         const Input<int32_t>& model) {
+         const Input<int32_t>& model, std::optional<int> record) {
         const auto batcher = make_batcher(
             batching, placement, costs,
             {static_cast<size_t>(devices), veltair::sched::ExecutorKind::kDevice}, queue_limit);
-        const nb::gil_scoped_release released;
-        return veltair::sim::devices::run_devices(
-            *batcher, costs, slo_ns,
-            {{arrival_ns.data(), arrival_ns.size()}, {model.data(), model.size()}});
+        const auto recorder = make_recorder(record, 1);
+        DeviceRun run;
+        {
+          const nb::gil_scoped_release released;
+          run = veltair::sim::devices::run_devices(
+              *batcher, costs, slo_ns,
+              {{arrival_ns.data(), arrival_ns.size()}, {model.data(), model.size()}},
+              handle_signals, recorder.get());
+        }
+        finish(recorder.get());
+        return run;
       },
       nb::kw_only(), "batching"_a, "placement"_a, "costs"_a, "slo_ns"_a, "devices"_a,
-      "queue_limit"_a, "arrival_ns"_a, "model"_a);
+      "queue_limit"_a, "arrival_ns"_a, "model"_a, "record"_a = nb::none());
+}
+
+// ---- proxy
+
+void bind_proxy(nb::module_& parent) {
+  namespace proxy = veltair::proxy;
+  nb::module_ m = parent.def_submodule("proxy", "What makes and measures interference.");
+  m.attr("PAGE_BYTES") = proxy::Bubble::kPageBytes;
+
+  nb::class_<proxy::BubbleReading>(m, "BubbleReading", "What a bubble has done at its rate.")
+      .def_ro("bytes", &proxy::BubbleReading::bytes)
+      .def_ro("elapsed_ns", &proxy::BubbleReading::elapsed_ns)
+      .def_ro("missed_ns", &proxy::BubbleReading::missed_ns);
+  nb::class_<proxy::Bubble>(m, "Bubble", "A thread that moves its memory at a set rate.")
+      .def(nb::new_([](int cpu, int64_t footprint_bytes) {
+             const nb::gil_scoped_release released;
+             return std::make_shared<proxy::Bubble>(cpu, footprint_bytes);
+           }),
+           "cpu"_a, "footprint_bytes"_a)
+      .def_prop_ro("cpu", &proxy::Bubble::cpu)
+      .def_prop_ro("footprint_bytes", &proxy::Bubble::footprint_bytes)
+      .def("set_rate", &proxy::Bubble::set_rate, "bytes_per_s"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("reading", &proxy::Bubble::reading);
+  nb::class_<proxy::Reference>(m, "Reference", "The kernel that levels are reckoned by.")
+      .def(nb::init<int, int64_t>(), "cpu"_a, "working_set_bytes"_a)
+      .def_prop_ro("working_set_bytes", &proxy::Reference::working_set_bytes)
+      .def(
+          "time",
+          [](proxy::Reference& reference, nb::handle pass_ns) {
+            const Buffer buffer(pass_ns, true);
+            const nb::gil_scoped_release released;
+            reference.time(times_of(buffer));
+          },
+          "pass_ns"_a);
 }
 
 }  // namespace
@@ -1097,4 +1499,5 @@ NB_MODULE(_native, m) {
   bind_sim(m);
   bind_ipc(m);
   bind_devices(m);
+  bind_proxy(m);
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import select
 import signal
 import time
@@ -15,15 +14,20 @@ from veltair.runtime._native import ipc
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.client import LocalClient
 from veltair.runtime.errors import ArtifactError
+from veltair.runtime.machine import cores_to_serve
+from veltair.runtime.record import ModelRecord
 from veltair.runtime.server.attached import AttachedClients
+from veltair.runtime.server.control import PolicyControl
 from veltair.runtime.server.front_thread import FrontThread
 from veltair.runtime.server.membership import Membership
 from veltair.runtime.server.messages import Plan
-from veltair.runtime.server.repository import make_segment, read_repository
+from veltair.runtime.server.recording import OpenRecord
+from veltair.runtime.server.repository import make_segment
 from veltair.runtime.server.signals import SignalPipe
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sequence
     from pathlib import Path
 
     from veltair.runtime.artifact import Artifact
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from veltair.runtime.rendezvous import Rendezvous
     from veltair.runtime.server.fabric import Fabric
     from veltair.runtime.server.membership import Member
+    from veltair.runtime.server.repository import ServedModel
 
 START_POLL_MS = 2
 DRAIN_POLL_MS = 5
@@ -46,22 +51,24 @@ class ServeOptions:
 
     Attributes:
         config: the whole configuration.
-        repository: a folder.
+        models: what is served.
         listener: the HTTP front end's socket, bound.
         rendezvous: for local clients and workers, bound.
+        record: the file to record decisions in, begun; None: none.
     """
 
     config: ServeConfig
-    repository: Path
+    models: Sequence[ServedModel]
     listener: socket.socket
     rendezvous: Rendezvous
+    record: Path | None = None
 
 
 class Dispatcher:
     """The server's control loop, on rank 0's main thread."""
 
     def __init__(self, fabric: Fabric, options: ServeOptions) -> None:
-        """Reads the repository and makes the segment; workers find it as soon as they ask.
+        """Makes the segment; workers find it as soon as they ask.
 
         Args:
             fabric: joined.
@@ -73,10 +80,20 @@ class Dispatcher:
         self._listener = options.listener
         self._rendezvous = options.rendezvous
         self._signals = SignalPipe(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-        self._models = read_repository(options.repository)
-        cpus = config.engine.cores or tuple(sorted(os.sched_getaffinity(0)))
-        self._segment = make_segment(self._models, config, cpus, fabric.size - 1)
+        self._models = options.models
+        self._is_null = config.engine.executor == "null"
+        cpus = cores_to_serve(config.engine)
+        self._record = str(options.record) if options.record is not None else None
+        workers = fabric.size - 1
+        if workers > len(cpus):
+            _LOGGER.warning(
+                "%d workers, %d cores: allowed; at most %d of them run at once, the others' "
+                "tasks wait for cores",
+                *(workers, len(cpus), len(cpus)),
+            )
+        self._segment = make_segment(self._models, config, cpus, workers)
         self._board = ipc.Board(self._segment)
+        self._control = PolicyControl(self._board, config)
         self._clients = AttachedClients(self._segment, self._board)
         self._members = Membership(
             fabric,
@@ -86,6 +103,9 @@ class Dispatcher:
             dead_after_ns=config.workers.dead_after_ms * 1_000_000,
         )
         self._errors = {i: model.error for i, model in enumerate(self._models) if model.error}
+        self._batches = ipc.BatchLoop(
+            self._segment, [m.profile for m in self._models], OpenRecord(self._record).descriptor
+        )
         self._front: FrontThread | None = None
         self._next_check_ns = time.monotonic_ns() + CHECK_NS
         self._exit_code = 0
@@ -93,6 +113,7 @@ class Dispatcher:
     def run(self) -> int:
         """Serves until told to stop; returns the exit code."""
         try:
+            self._batches.start()
             if self._start():
                 while not self._should_stop():
                     self._tick(self._config.workers.heartbeat_ms)
@@ -109,7 +130,7 @@ class Dispatcher:
             checks = {
                 index: pool.submit(open_artifact, model.folder, verify=True)
                 for index, model in enumerate(self._models)
-                if not model.error
+                if model.folder is not None and not model.error and not self._is_null
             }
             while not (self._members.is_loaded() and all(c.done() for c in checks.values())):
                 if self._should_stop():
@@ -142,21 +163,24 @@ class Dispatcher:
     def _announce(self, address: str) -> None:
         say(
             f"serving at {address} with {len(self._members.members)} workers on "
-            f"{self._segment.cores} cores (scheduling: {self._config.scheduling.policy})"
+            f"{self._segment.cores} cores (scheduling: {self._control.config.scheduling.policy})"
+            + ("; null executor: nothing is computed" if self._is_null else "")
         )
 
     def _plan(self, place: int, is_replacement: bool) -> Plan:
         return Plan(
             worker=place,
             port=self._listener.getsockname()[1],
-            folders=tuple(
-                None if index in self._errors else str(model.folder)
-                for index, model in enumerate(self._models)
-            ),
+            folders=() if self._is_null else tuple(map(self._folder, range(len(self._models)))),
+            profiles=tuple(map(_profile, self._models)) if self._is_null else None,
             spin_ns=self._config.engine.spin_us * 1000,
             heartbeat_ms=self._config.workers.heartbeat_ms,
             is_strict=is_replacement,
+            record=self._record,
         )
+
+    def _folder(self, index: int) -> str | None:
+        return None if index in self._errors else str(self._models[index].folder)
 
     # ---- serving
 
@@ -164,8 +188,12 @@ class Dispatcher:
         """Waits for an event, `timeout_ms` at most, and handles all that there are."""
         deaths = self._members.descriptors()
         clients = self._clients.descriptors()
+        requests = self._rendezvous.descriptors()
         poll = select.poll()
-        for descriptor in (self._signals.fileno(), self._rendezvous.fileno(), *deaths, *clients):
+        for descriptor in (
+            *(self._signals.fileno(), self._rendezvous.fileno()),
+            *(*deaths, *clients, *requests),
+        ):
             poll.register(descriptor, select.POLLIN)
         ready = [descriptor for descriptor, _ in poll.poll(timeout_ms)]
         for descriptor in ready:
@@ -173,6 +201,7 @@ class Dispatcher:
                 self._rendezvous.answer(self._segment.fd)
             elif descriptor in deaths:
                 self._handle_death(deaths[descriptor])
+        self._rendezvous.converse(ready, self._control.answer)
         self._clients.look()
         if not self._fabric.leaving:
             for answer in self._members.receive():
@@ -237,6 +266,7 @@ class Dispatcher:
         return self._board.pending() > 0 or (self._front is not None and self._front.is_alive())
 
     def _end(self) -> None:
+        self._batches.stop()
         self._board.set_state(ipc.ServerState.STOPPED)
         self._rendezvous.close()
         self._listener.close()
@@ -257,6 +287,10 @@ def say(line: str) -> None:
         print(line, flush=True)
     except OSError:
         _LOGGER.debug("nobody reads: %s", line)
+
+
+def _profile(model: ServedModel) -> ModelRecord | None:
+    return ModelRecord.of(model.name, model.profile) if model.profile else None
 
 
 def _summary(status: ipc.ModelStatus, error: str) -> str:

@@ -263,6 +263,10 @@ class Query:
         try:
             if self.exchange.lost:
                 return
+            if completion.reason == "deadline":
+                late = f"model {slot.model!r}: {completion.error}"
+                self.exchange.refuse(unavailable(RefusedError(late, completion.reason)))
+                return
             if not completion.ok:
                 message = f"the query failed: {completion.error}; send it again"
                 self.exchange.refuse(Refusal(INTERNAL_ERROR, message))

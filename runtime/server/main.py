@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from veltair.runtime.config import ServeConfig
     from veltair.runtime.server.dispatcher import ServeOptions
+    from veltair.runtime.server.repository import ServedModel
 
 LEAST_RANKS = 2
 _REPLACEMENT = "--replacement"  # the option of a worker that rank 0 has started
@@ -89,27 +90,45 @@ def _serve(arguments: Sequence[str]) -> int:
 def _prepare(arguments: Sequence[str]) -> ServeOptions:
     """Checks all that can be checked before anything starts, and takes the port."""
     from veltair.runtime.config import load_config  # noqa: PLC0415 # workers don't need them
+    from veltair.runtime.machine import cores_to_serve  # noqa: PLC0415
     from veltair.runtime.rendezvous import Rendezvous  # noqa: PLC0415
     from veltair.runtime.server.dispatcher import ServeOptions  # noqa: PLC0415
     from veltair.runtime.server.front import bind  # noqa: PLC0415
+    from veltair.runtime.server.repository import (  # noqa: PLC0415
+        check_policies,
+        check_sources,
+        read_models,
+    )
 
     options = _parser().parse_args(arguments)
-    if options.repository is None:
-        raise InputError("--repository is missing; name the folder that holds the artifacts")
-    if not options.repository.is_dir():
-        raise InputError(
-            f"{options.repository}: not a folder; a repository holds artifacts as "
-            "<model>/<version>/, as `veltair compile -o` writes them"
-        )
     config = load_config(options.config, {"server.http_port": options.http_port})
+    check_sources(options.repository, config)
     _check_cores(config)
+    check_policies(config, len(cores_to_serve(config.engine)))
+    repository = options.repository and options.repository.resolve()
+    folder = options.config.parent if options.config else Path()
+    models = read_models(repository, config, folder)
     listener = bind(config.server)
     return ServeOptions(
         config=config,
-        repository=options.repository.resolve(),
+        models=models,
         listener=listener,
         rendezvous=Rendezvous(listener.getsockname()[1]),
+        record=_begin_record(config, models),
     )
+
+
+def _begin_record(config: ServeConfig, models: Sequence[ServedModel]) -> Path | None:
+    from veltair.runtime.machine import cores_to_serve  # noqa: PLC0415 # as above
+    from veltair.runtime.server.recording import begin_server_record  # noqa: PLC0415
+
+    if not config.server.record:
+        return None
+    path = Path(config.server.record).absolute()
+    _, size = rank_from_environment()
+    cores = len(cores_to_serve(config.engine))
+    begin_server_record(path, models, cores=cores, workers=size - 1)
+    return path
 
 
 def _check_cores(config: ServeConfig) -> None:

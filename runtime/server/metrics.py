@@ -81,6 +81,7 @@ class Metrics(Collector):
             yield family
         yield self._failures(stats)
         yield from _gauges(stats)
+        yield from _policies(stats)
         yield _latencies(stats)
 
     def _failures(self, stats: ServerStats) -> Metric:
@@ -124,6 +125,26 @@ def _gauges(stats: ServerStats) -> Iterator[Metric]:
         ("veltair_workers_alive", "Worker ranks that are alive", stats.workers_alive),
     ):
         yield GaugeMetricFamily(name, text, value=value)
+
+
+def _policies(stats: ServerStats) -> Iterator[Metric]:
+    labels = ("scheduling", "batching", "placement")
+    info = GaugeMetricFamily(
+        "veltair_policy_info", "1; the labels name the policies in force", labels=labels
+    )
+    info.add_metric([getattr(stats, label) for label in labels], 1)
+    yield info
+    for name, text, value in (
+        (
+            "veltair_policy_changes",
+            "Changes of the policies or their parameters since the start",
+            stats.policy_changes,
+        ),
+        ("veltair_core_revocations", "Cores taken from running blocks", stats.revocations),
+    ):
+        family = Metric(name, text, "unknown")
+        family.add_sample(name, {}, value)
+        yield family
 
 
 def _latencies(stats: ServerStats) -> Metric:

@@ -1,42 +1,112 @@
-"""What is served: the repository's artifacts, and the shared segment made for them."""
+"""What is served: artifacts, or profiles alone, and the shared segment made for them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from veltair.runtime._native import ipc, sched
 from veltair.runtime.artifact import find_artifacts
+from veltair.runtime.errors import ConfigError, InputError
+from veltair.runtime.machine import cores_to_serve
+from veltair.runtime.manifest import TensorSpec
 from veltair.runtime.policy_profile import to_profile
+from veltair.runtime.simulate.profiles import load_profile
 from veltair.runtime.status import Signature
+
+NS_PER_MS = 1_000_000
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
+    from veltair.runtime.artifact import FoundArtifact
     from veltair.runtime.config import ServeConfig
-    from veltair.runtime.manifest import Manifest
+
+
+# What a model has of which there is only a profile: something to send, and to get back.
+_NOTHING_SENT = (TensorSpec(name="input", dtype="uint8", shape=(1,)),)
+_NOTHING_ANSWERED = (TensorSpec(name="output", dtype="uint8", shape=(1,)),)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServedModel:
-    """One version of a model in the repository.
+    """One version of a model.
 
     Attributes:
-        name: the model's folder.
+        name: the model's folder in the repository, or its name under `[[model]]`.
         version: the version's folder; 0 where there is none.
-        folder: where it lies.
-        manifest: None where the artifact can't be used.
-        error: why it can't; empty otherwise.
+        folder: where its artifact lies; None where it has nothing but a profile.
+        profile: what policies decide by; None where the artifact can't be used.
+        signature: its inputs and outputs.
+        error: why the artifact can't be used; empty otherwise.
     """
 
     name: str
     version: int
-    folder: Path
-    manifest: Manifest | None
+    folder: Path | None
+    profile: sched.ModelProfile | None
+    signature: Signature
     error: str
+
+
+def check_sources(repository: Path | None, config: ServeConfig) -> None:
+    """Checks that there is something to serve.
+
+    Raises:
+        InputError: no repository is named where one is needed, or it is no folder.
+    """
+    if repository is not None and not repository.is_dir():
+        raise InputError(
+            f"{repository}: not a folder; a repository holds artifacts as <model>/<version>/, "
+            "as `veltair compile -o` writes them"
+        )
+    if repository is not None or config.model:
+        return
+    if config.engine.executor == "null":
+        raise InputError(
+            'no model: [engine] executor = "null", but neither --repository nor a [[model]] names '
+            "one; give --repository, or add [[model]] with `name`, `profile` and `qos_ms`"
+        )
+    raise InputError("--repository is missing; name the folder that holds the artifacts")
+
+
+def read_models(
+    repository: Path | None, config: ServeConfig, folder: Path = Path()
+) -> list[ServedModel]:
+    """Reads what is to be served: the repository's artifacts, then the `[[model]]`s.
+
+    Args:
+        repository: its manifests are read, its files not hashed; None: there is none.
+        config: with the models that have only a profile.
+        folder: where their relative paths begin: the configuration's.
+
+    Raises:
+        InputError: the repository is not a folder, a `[[model]]` has a name of the repository's, or
+            its profile can't be used.
+    """
+    models = [] if repository is None else read_repository(repository)
+    names = {model.name for model in models}
+    cores = len(cores_to_serve(config.engine))
+    for index, section in enumerate(config.model):
+        if section.name in names:
+            raise InputError(
+                f"model[{index}].name = {section.name!r}: the repository {repository} has a model "
+                "of that name; choose another, or leave the [[model]] out"
+            )
+        models.append(
+            ServedModel(
+                name=section.name,
+                version=1,
+                folder=None,
+                profile=load_profile(section, folder, cores, f"model[{index}]"),
+                signature=Signature(inputs=_NOTHING_SENT, outputs=_NOTHING_ANSWERED),
+                error="",
+            )
+        )
+    return models
 
 
 def read_repository(repository: Path) -> list[ServedModel]:
@@ -45,16 +115,21 @@ def read_repository(repository: Path) -> list[ServedModel]:
     Raises:
         InputError: the repository is not a folder.
     """
-    return [
-        ServedModel(
-            name=found.name,
-            version=found.version,
-            folder=found.folder,
-            manifest=found.artifact.manifest if found.artifact else None,
-            error=str(found.error) if found.error else "",
-        )
-        for found in find_artifacts(repository, verify=False)
-    ]
+    return [_served(found) for found in find_artifacts(repository, verify=False)]
+
+
+def _served(found: FoundArtifact) -> ServedModel:
+    manifest = found.artifact.manifest if found.artifact else None
+    return ServedModel(
+        name=found.name,
+        version=found.version,
+        folder=found.folder,
+        profile=to_profile(manifest.profile, manifest.qos_ns) if manifest else None,
+        signature=Signature(
+            inputs=manifest.inputs if manifest else (), outputs=manifest.outputs if manifest else ()
+        ),
+        error=str(found.error) if found.error else "",
+    )
 
 
 def make_segment(
@@ -72,40 +147,54 @@ def make_segment(
         cpus=cpus,
         workers=workers,
         admission=config.queue.admission,
-        scheduling=config.scheduling.policy,
-        batching=config.batching.policy,
-        placement=config.placement.policy,
+        policies=to_policies(config),
         models=[_to_spec(model, config, len(cpus)) for model in models],
     )
 
 
-def _to_spec(model: ServedModel, config: ServeConfig, cores: int) -> ipc.ModelSpec:
-    manifest = model.manifest
-    if manifest is None:
-        return ipc.ModelSpec(
-            name=model.name,
-            version=model.version,
-            input_bytes=(),
-            output_bytes=(),
-            slots=1,
-            qos_ns=0,
-            needed_cores=1,
-            expected_ns=0,
-            metadata=_encode(Signature(inputs=(), outputs=())),
-        )
-    needed = sched.needed_cores(to_profile(manifest.profile, manifest.qos_ns), cores)
-    return ipc.ModelSpec(
-        name=model.name,
-        version=model.version,
-        input_bytes=[spec.size_bytes for spec in manifest.inputs],
-        output_bytes=[spec.size_bytes for spec in manifest.outputs],
-        slots=config.queue.max_queries,
-        qos_ns=manifest.qos_ns,
-        needed_cores=needed.cores,
-        expected_ns=needed.expected_ns,
-        metadata=_encode(Signature(inputs=manifest.inputs, outputs=manifest.outputs)),
+def to_policies(config: ServeConfig) -> ipc.Policies:
+    """Returns the policies of a configuration, with their parameters, as the segment takes them."""
+    scheduling, batching = config.scheduling, config.batching
+    return ipc.Policies(
+        scheduling=scheduling.policy,
+        batching=batching.policy,
+        placement=config.placement.policy,
+        max_block_ns=round(scheduling.max_block_ms * NS_PER_MS),
+        margin_percent=scheduling.margin_percent,
+        partition_cores=scheduling.partition_cores,
+        timeout_ns=round(batching.timeout_ms * NS_PER_MS),
+        max_batch=batching.max_batch,
+        least_percent=batching.least_percent,
+        executors=batching.executors,
+        level=scheduling.level,
     )
 
 
-def _encode(signature: Signature) -> bytes:
-    return msgspec.msgpack.encode(signature)
+def check_policies(config: ServeConfig, cores: int) -> None:
+    """Checks what depends on the machine's size.
+
+    Raises:
+        ConfigError: a policy's parameter goes beyond it.
+    """
+    try:
+        to_policies(config).check(cores)
+    except ValueError as error:
+        raise ConfigError(
+            f"configuration: policy {config.scheduling.policy!r}: {error}; change it in serve.toml"
+        ) from error
+
+
+def _to_spec(model: ServedModel, config: ServeConfig, cores: int) -> ipc.ModelSpec:
+    profile = model.profile
+    needed = sched.needed_cores(profile, cores) if profile else None
+    return ipc.ModelSpec(
+        name=model.name,
+        version=model.version,
+        input_bytes=[spec.size_bytes for spec in model.signature.inputs],
+        output_bytes=[spec.size_bytes for spec in model.signature.outputs],
+        slots=config.queue.max_queries if profile else 1,
+        qos_ns=profile.qos_ns if profile else 0,
+        needed_cores=needed.cores if needed else 1,
+        expected_ns=needed.expected_ns if needed else 0,
+        metadata=msgspec.msgpack.encode(model.signature),
+    )

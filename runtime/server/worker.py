@@ -18,6 +18,7 @@ from veltair.runtime.model import load_native
 from veltair.runtime.policy_profile import to_profile
 from veltair.runtime.rendezvous import request_segment
 from veltair.runtime.server.messages import Hello, Loaded, Plan, Stop
+from veltair.runtime.server.recording import OpenRecord
 from veltair.runtime.server.signals import SignalPipe
 
 if TYPE_CHECKING:
@@ -45,12 +46,8 @@ class WorkerRank:
         self._segment = ipc.Segment.attach(descriptor)
         os.close(descriptor)
         self._dispatcher_pid = os.pidfd_open(self._segment.server_pid)
-        models, errors = _load(plan)
-        if errors and plan.is_strict:
-            raise ArtifactError("; ".join(errors.values()))
-        self._worker = ipc.Worker(
-            segment=self._segment, index=plan.worker, models=models, spin_ns=plan.spin_ns
-        )
+        self._record = OpenRecord(plan.record)
+        self._worker, errors = _make_worker(self._segment, plan, self._record.descriptor)
         self._ended = os.eventfd(0)
         self._server = threading.Thread(target=self._serve, name="worker", daemon=True)
         self._server.start()
@@ -64,6 +61,7 @@ class WorkerRank:
         while True:
             ready = {descriptor for descriptor, _ in poll.poll(self._heartbeat_ms)}
             self._worker.beat()
+            self._record.warn(self._worker.record_error)
             if self._ended in ready:
                 break
             if self._dispatcher_pid in ready:
@@ -100,8 +98,30 @@ class WorkerRank:
                 break  # rank 0 has died
             if isinstance(message, Plan):
                 return message
+            if isinstance(message, Stop):  # to a replacement that has come too late
+                self._fabric.has_left(_LEAVE_MPI_S)
+                os._exit(0)
             time.sleep(_PLAN_POLL_S)
         os._exit(1)  # the server ended during its start: there is nothing to drain
+
+
+def _make_worker(
+    segment: ipc.Segment, plan: Plan, record: int | None
+) -> tuple[ipc.Worker, dict[int, str]]:
+    """Makes what runs the tasks; returns it, and why models could not be loaded."""
+    if plan.profiles is not None:
+        profiles = [known.to_profile() if known else None for known in plan.profiles]
+        asleep = ipc.Worker.asleep(
+            segment=segment, index=plan.worker, models=profiles, record=record
+        )
+        return asleep, {}
+    models, errors = _load(plan)
+    if errors and plan.is_strict:
+        raise ArtifactError("; ".join(errors.values()))
+    worker = ipc.Worker(
+        segment=segment, index=plan.worker, models=models, spin_ns=plan.spin_ns, record=record
+    )
+    return worker, errors
 
 
 def _load(

@@ -13,6 +13,7 @@ from veltair.runtime.simulate.simulate_command import (
     JSON,
     SCENARIO,
     SET,
+    check_writable,
     decider,
     read_any,
     write_json,
@@ -30,6 +31,7 @@ def command(
     overrides: Annotated[list[str] | None, SET] = None,
 ) -> None:
     """Find the highest rate at which enough of every model's queries are in time."""
+    check_writable("--json", json_file)
     scenario = read_any(scenario_file, overrides or [])
     found = find_capacity(scenario, percentile, seeds)
     spread = f"{min(found.by_seed_qps):.1f} to {max(found.by_seed_qps):.1f}"

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from veltair.runtime.device_arrivals import Arrivals
-from veltair.runtime.device_simulation import (
+from veltair.runtime.errors import ConfigError
+from veltair.runtime.simulate.arrivals import make_arrivals
+from veltair.runtime.simulate.device_simulation import (
     LONGEST_MS,
     MOST_DEVICES,
     DeviceModel,
@@ -23,8 +24,6 @@ from veltair.runtime.device_simulation import (
     milliseconds,
     simulate_devices,
 )
-from veltair.runtime.errors import ConfigError
-from veltair.runtime.simulate.arrivals import make_arrivals
 from veltair.runtime.simulate.scenario import (
     ArrivalsSection,
     NamedSection,
@@ -138,18 +137,22 @@ def parse_device_scenario(
     )
 
 
-def run_devices(scenario: DeviceScenario) -> DeviceResult:
+def run_devices(scenario: DeviceScenario, *, record: Path | None = None) -> DeviceResult:
     """Runs a scenario to the end of its last query.
+
+    Args:
+        scenario: what to run.
+        record: where to write each event and decision, for `veltair replay`.
 
     Raises:
         ConfigError: a model can't meet its target even alone, or the arrivals don't fit.
+        InputError: the record can't be written.
     """
     policy = scenario.policy
-    drawn = make_arrivals(scenario)
     percent = policy.least_batch_percent
     return simulate_devices(
-        [_to_model(model, policy) for model in scenario.model],
-        Arrivals(arrival_ns=drawn.time_ns, model=drawn.model),
+        [_to_model(index, model, policy) for index, model in enumerate(scenario.model)],
+        make_arrivals(scenario),
         devices=scenario.machine.devices,
         policy=DevicePolicy(
             batching=policy.batching,
@@ -158,6 +161,7 @@ def run_devices(scenario: DeviceScenario) -> DeviceResult:
             queue_limit=policy.queue_limit,
         ),
         warmup_queries=scenario.arrivals.warmup_queries,
+        record=record,
     )
 
 
@@ -170,12 +174,26 @@ def keeps_on_devices(
     return float(found.satisfied_shares().min()) * 100 >= percentile
 
 
-def _to_model(model: DeviceModelSection, policy: DevicePolicySection) -> DeviceModel:
+def _to_model(index: int, model: DeviceModelSection, policy: DevicePolicySection) -> DeviceModel:
+    alpha_ns = milliseconds("alpha_ms", model.alpha_ms)
+    beta_ns = milliseconds("beta_ms", model.beta_ms)
+    qos_ns = milliseconds("qos_ms", model.qos_ms)
+    field = f"model[{index}]"
+    if alpha_ns + beta_ns == 0:
+        raise ConfigError(
+            f"{field}.alpha_ms = {model.alpha_ms:g} and beta_ms = {model.beta_ms:g}: a batch takes "
+            "some time; set one of them"
+        )
+    if qos_ns < alpha_ns + beta_ns:
+        raise ConfigError(
+            f"{field}.qos_ms = {model.qos_ms:g}: below the time of one query alone, "
+            f"{(alpha_ns + beta_ns) / 1e6:g} ms; no query could ever be in time"
+        )
     return DeviceModel(
         name=model.name,
-        alpha_ns=milliseconds("alpha_ms", model.alpha_ms),
-        beta_ns=milliseconds("beta_ms", model.beta_ms),
-        slo_ns=milliseconds("qos_ms", model.qos_ms),
+        alpha_ns=alpha_ns,
+        beta_ns=beta_ns,
+        slo_ns=qos_ns,
         weight=model.weight,
         max_batch=policy.max_batch or None,
         timeout_ns=milliseconds("timeout_ms", policy.timeout_ms),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from veltair.runtime._native import sched, sim
 from veltair.runtime.errors import ConfigError
+from veltair.runtime.record import Line, PolicyLine, make_header, recording
 from veltair.runtime.simulate.arrivals import Arrivals, make_arrivals
 from veltair.runtime.simulate.profiles import load_profiles
 from veltair.runtime.simulate.scenario import Scenario
@@ -50,16 +52,9 @@ def make_policy(scenario: Scenario, profiles: list[sched.ModelProfile]) -> sched
     Raises:
         ConfigError: a parameter is out of range for this machine.
     """
-    policy = scenario.policy
+    name, cores = scenario.policy.scheduling, scenario.machine.cores
     try:
-        return sched.make_policy(
-            policy.scheduling,
-            scenario.machine.cores,
-            profiles,
-            max_block_ns=round(policy.max_block_us * 1000),
-            margin_percent=policy.margin_percent,
-            partition_cores=policy.partition_cores,
-        )
+        return sched.make_policy(name, cores, profiles, **_policy_options(scenario))
     except ValueError as error:
         raise ConfigError(f"policy: {error}") from error
 
@@ -70,6 +65,7 @@ def simulate(
     profiles: list[sched.ModelProfile] | None = None,
     arrivals: Arrivals | None = None,
     trace: bool = False,
+    record: Path | None = None,
 ) -> Simulated:
     """Runs a scenario to the end of its last query.
 
@@ -78,26 +74,72 @@ def simulate(
         profiles: of its models, where they have been loaded before.
         arrivals: in place of the scenario's.
         trace: whether to keep the segments.
+        record: where to write each decision, for `veltair replay`.
 
     Raises:
         VeltairError: see `load_profiles`, `make_arrivals` and `make_policy`.
+        InputError: the record can't be written.
     """
     profiles = load_profiles(scenario) if profiles is None else profiles
     arrivals = make_arrivals(scenario) if arrivals is None else arrivals
+    policy = make_policy(scenario, profiles)
+    if record is None:
+        found = _run(scenario, profiles, policy, arrivals, trace, None)
+    else:
+        lines = _first_lines(scenario, profiles)
+        with recording(record, lines, field="--record") as descriptor:
+            found = _run(scenario, profiles, policy, arrivals, trace, descriptor)
+    qos_ns = np.array([profile.qos_ns for profile in profiles], dtype=np.int64)
+    return Simulated(arrivals=arrivals, qos_ns=qos_ns, **found)
+
+
+def _run(
+    scenario: Scenario,
+    profiles: list[sched.ModelProfile],
+    policy: sched.Policy,
+    arrivals: Arrivals,
+    trace: bool,
+    record: int | None,
+) -> dict[str, Any]:
     machine = scenario.machine
     found: dict[str, Any] = sim.simulate(
         models=profiles,
-        policy=make_policy(scenario, profiles),
+        policy=policy,
         arrival_ns=arrivals.time_ns,
         model=arrivals.model,
         cores=machine.cores,
-        workers=machine.workers or machine.cores * _WORKERS_A_CORE,
+        workers=_workers(scenario),
         max_queue=machine.max_queue,
         conflict_ns=round(machine.conflict_us * 1000),
         decision_ns=round(machine.decision_us * 1000),
         expand_if_shorter=machine.expand == "if_shorter",
         level=machine.level if machine.interference == "constant" else None,
         trace=trace,
+        record=record,
     )
-    qos_ns = np.array([profile.qos_ns for profile in profiles], dtype=np.int64)
-    return Simulated(arrivals=arrivals, qos_ns=qos_ns, **found)
+    return found
+
+
+def _first_lines(scenario: Scenario, profiles: list[sched.ModelProfile]) -> list[Line]:
+    names = [model.name for model in scenario.model]
+    header = make_header(
+        "simulated",
+        cores=scenario.machine.cores,
+        workers=_workers(scenario),
+        models=list(zip(names, profiles, strict=True)),
+    )
+    policy = PolicyLine(epoch=0, name=scenario.policy.scheduling, options=_policy_options(scenario))
+    return [header, policy]
+
+
+def _policy_options(scenario: Scenario) -> dict[str, int]:
+    policy = scenario.policy
+    return {
+        "max_block_ns": round(policy.max_block_us * 1000),
+        "margin_percent": policy.margin_percent,
+        "partition_cores": policy.partition_cores,
+    }
+
+
+def _workers(scenario: Scenario) -> int:
+    return scenario.machine.workers or scenario.machine.cores * _WORKERS_A_CORE

@@ -17,8 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from veltair.runtime.config import unknown_name
-from veltair.runtime.errors import ConfigError
+from veltair.runtime.errors import ConfigError, unknown_name
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -154,9 +153,11 @@ class ArrivalsSection(Section, frozen=True, kw_only=True):
     warmup_queries: Annotated[
         int, Meta(ge=0, le=100_000_000, description="the first ones, which no figure counts")
     ] = 0
-    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="of times and models, apart")] = 1
+    seed: Annotated[
+        int, Meta(ge=0, le=2**63 - 1, description="where every model's own seed comes from")
+    ] = 1
     shape: Annotated[
-        float, Meta(gt=0, le=1e6, description="gamma: 1 is Poisson, less is burstier")
+        float, Meta(ge=1e-3, le=1e9, description="gamma: 1 is Poisson, less is burstier")
     ] = 1.0
     period_s: Annotated[
         float, Meta(gt=0, le=1e9, description="diurnal: time of one rise and fall")
@@ -208,7 +209,7 @@ def read_table(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         ConfigError: the file can't be read or parsed, or an override names no field.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a mark
     except OSError as error:
         raise ConfigError(
             f"{path}: the scenario can't be read ({error.strerror}); name a TOML file that exists"
@@ -234,13 +235,7 @@ def parse_scenario(
         ConfigError: a field breaks its rule.
     """
     sections = parse_models(ModelSection, table, source)
-    for index, section in enumerate(sections):
-        qos_ms = section.qos_ms
-        if qos_ms is not None and not (0 < qos_ms <= _LONGEST_MS):  # NaN too
-            raise ConfigError(
-                f"{source}: model[{index}].qos_ms = {qos_ms}: a latency target is above 0 and at "
-                f"most {_LONGEST_MS:.0f} ms; leave it out for the artifact's own"
-            )
+    check_targets(sections, source)
     return Scenario(
         machine=parse_section(MachineSection, table.get("machine", {}), f"{source}: machine"),
         policy=parse_section(PolicySection, table.get("policy", {}), f"{source}: policy"),
@@ -248,6 +243,21 @@ def parse_scenario(
         arrivals=parse_section(ArrivalsSection, table.get("arrivals", {}), f"{source}: arrivals"),
         folder=folder,
     )
+
+
+def check_targets(sections: Sequence[ModelSection], source: str) -> None:
+    """Checks the latency targets of models.
+
+    Raises:
+        ConfigError: one is no time that a query can be asked to take.
+    """
+    for index, section in enumerate(sections):
+        qos_ms = section.qos_ms
+        if qos_ms is not None and not (0 < qos_ms <= _LONGEST_MS):  # NaN too
+            raise ConfigError(
+                f"{source}: model[{index}].qos_ms = {qos_ms}: a latency target is above 0 and at "
+                f"most {_LONGEST_MS:.0f} ms; leave it out for the artifact's own"
+            )
 
 
 def parse_models(kind: type[_M], table: Mapping[str, Any], source: str) -> tuple[_M, ...]:
@@ -268,6 +278,11 @@ def parse_models(kind: type[_M], table: Mapping[str, Any], source: str) -> tuple
     models = table.get("model", [])
     if not isinstance(models, list) or not models:
         raise ConfigError(f"{source}: no [[model]]; a scenario has at least one")
+    return parse_model_list(kind, models, source)
+
+
+def parse_model_list(kind: type[_M], models: Sequence[object], source: str) -> tuple[_M, ...]:
+    """Checks a list of models; arguments and errors as `parse_models` has them."""
     sections = tuple(
         parse_section(kind, each, f"{source}: model[{index}]") for index, each in enumerate(models)
     )

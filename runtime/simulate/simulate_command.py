@@ -54,17 +54,24 @@ def command(
     trace: Annotated[
         Path | None, typer.Option("--trace", help="Where to save a trace that Perfetto opens.")
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", help="Where to record each decision, for `veltair replay`."),
+    ] = None,
     overrides: Annotated[list[str] | None, SET] = None,
 ) -> None:
     """Run a scenario on a simulated machine, under the server's own policies."""
+    check_writable("--json", json_file)
+    check_writable("--trace", trace)
+    check_writable("--record", record)
     scenario = read_any(scenario_file, overrides or [])
     if isinstance(scenario, DeviceScenario):
         if trace is not None:
             raise InputError(f"--trace {trace}: only machines of cores have one; leave it out")
-        figures = run_devices(scenario).summary()
+        figures = run_devices(scenario, record=record).summary()
         machine, lines = f"{scenario.machine.devices} devices", _DEVICE_LINES
     else:
-        found = simulate(scenario, trace=trace is not None)
+        found = simulate(scenario, trace=trace is not None, record=record)
         figures = report(scenario, found)
         machine, lines = f"{scenario.machine.cores} cores", _LINES
         if trace is not None:
@@ -89,6 +96,20 @@ def decider(scenario: Scenario | DeviceScenario) -> str:
     if isinstance(scenario, DeviceScenario):
         return scenario.policy.batching
     return scenario.policy.scheduling
+
+
+def check_writable(option: str, path: Path | None) -> None:
+    """Refuses a file that can't be made before anything is simulated.
+
+    Raises:
+        InputError: it is a folder, or lies in none.
+    """
+    if path is None:
+        return
+    if path.is_dir():
+        raise InputError(f"{option} {path}: a folder; name a file")
+    if not path.parent.is_dir():
+        raise InputError(f"{option} {path}: there is no folder {path.parent}; create it first")
 
 
 def write_json(path: Path, figures: dict[str, Any]) -> None:

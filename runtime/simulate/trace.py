@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from veltair.runtime.errors import InputError
+from veltair.runtime.files import writing
 from veltair.runtime.simulate.run import SERVED, Simulated
 from veltair.runtime.simulate.scenario import Scenario
 
@@ -23,11 +24,11 @@ def write_trace(path: Path, scenario: Scenario, found: Simulated) -> None:
         InputError: the file can't be written.
     """
     try:
-        with path.open("w", encoding="utf-8") as file:
-            file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
+        with writing(path) as file:
+            file.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
             for number, event in enumerate(_events(scenario, found)):
-                file.write(("," if number else "") + json.dumps(event) + "\n")
-            file.write("]}\n")
+                file.write((("," if number else "") + json.dumps(event) + "\n").encode())
+            file.write(b"]}\n")
     except OSError as error:
         raise InputError(f"--trace {path}: can't be written ({error.strerror})") from error
 

@@ -59,7 +59,8 @@ def test_writes_an_artifact_and_its_table(tmp_path: Path) -> None:
     done = compile_(model, "-o", tmp_path / "repo", "--shape", "x=1,3,8,8", "--qos-ms", "5")
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "repo" / "net" / "1"
-    assert {p.name for p in folder.iterdir()} == {"manifest.json", "weights.bin", "kernels.so"}
+    files = {"manifest.json", "weights.bin", "kernels.so", "search.json"}
+    assert {p.name for p in folder.iterdir()} == files
     assert "conv3x3+relu" in done.stdout
     assert "largest difference to ONNX Runtime" in " ".join(done.stdout.split())
     again = compile_(model, "-o", tmp_path / "repo", "--shape", "x=1,3,8,8")

@@ -12,24 +12,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
+from compiling import check_outputs, compiled
 from onnx import TensorProto, helper, numpy_helper
 
 from veltair.compiler.kernels.spec import LANES
-from veltair.compiler.pipeline import CompileOptions, compile_model
-from veltair.compiler.reference import TOLERANCE, random_inputs, relative_difference
 from veltair.runtime.artifact import available_isa
 from veltair.runtime.errors import UnsupportedOperatorError
 from veltair.runtime.manifest import Isa
-from veltair.runtime.model import Model
-
-
-class Quiet:
-    """A progress that nobody watches."""
-
-    def stage(self, name: str, total: int) -> None: ...
-    def step(self, what: str) -> None: ...
 
 
 class GraphOf:
@@ -175,24 +165,6 @@ def shapes() -> onnx.ModelProto:
     return g.model()
 
 
-def compiled(tmp_path: Path, model: onnx.ModelProto, isa: Isa) -> Model:
-    path = tmp_path / "model.onnx"
-    onnx.save(model, path)
-    options = CompileOptions(
-        model=path,
-        repository=tmp_path / "repository",
-        name="m",
-        version=1,
-        qos_ns=0,
-        shapes={},
-        isa=isa,
-        jobs=2,
-        force=False,
-    )
-    compile_model(options, Quiet())
-    return Model.load(options.target)
-
-
 CASES: list[Callable[[], onnx.ModelProto]] = [
     convolutions,
     grouped_convolutions,
@@ -208,18 +180,7 @@ CASES: list[Callable[[], onnx.ModelProto]] = [
 def test_outputs_agree_with_onnx_runtime(
     tmp_path: Path, case: Callable[[], onnx.ModelProto], isa: Isa
 ) -> None:
-    if LANES[isa] > LANES[available_isa()]:
-        pytest.skip(f"this CPU lacks {isa}")
-    model = case()
-    loaded = compiled(tmp_path, model, isa)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
-    names = [o.name for o in session.get_outputs()]
-    for seed in (1, 2):  # twice: the arena is no longer fresh
-        feed = random_inputs(loaded.manifest, np.random.default_rng(seed))
-        got = loaded.run(feed)
-        expected = dict(zip(names, session.run(None, feed), strict=True))
-        worst = {n: relative_difference(got[n], np.asarray(e)) for n, e in expected.items()}
-        assert all(w <= TOLERANCE for w in worst.values()), worst
+    check_outputs(tmp_path, case(), isa)
 
 
 def test_operator_without_lowering_is_named(tmp_path: Path) -> None:

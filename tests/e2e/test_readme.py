@@ -18,6 +18,8 @@ from tritonclient.http import InferenceServerClient
 from tritonclient.utils import InferenceServerException
 
 from veltair.eval.children import child
+from veltair.runtime.config import load_config
+from veltair.runtime.server.repository import read_models
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,6 +104,21 @@ def test_client_gets_an_answer(folder: Path, port: int) -> None:
     (program,) = blocks("python", "client")
     answer = run([sys.executable, "-c", program.replace("8000", str(port))], folder)
     assert 0 <= int(answer) < 1000
+
+
+def test_policies_change_while_it_serves(folder: Path, port: int) -> None:
+    (line,) = blocks("sh", "configure")
+    said = run(shlex.split(line.replace("8000", str(port))), folder)
+    assert 'policy = "veltair-as"' in said
+    assert 'policy = "eager"' in said
+
+
+def test_a_model_is_served_by_its_profile_alone(tmp_path: Path) -> None:
+    (text,) = blocks("toml", "null")
+    (tmp_path / "serve.toml").write_text(text)
+    (model,) = read_models(None, load_config(tmp_path / "serve.toml"))
+    assert model.profile is not None
+    assert model.profile.layers == 53
 
 
 def test_make_targets_exist() -> None:

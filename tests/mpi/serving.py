@@ -12,7 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import psutil
+from factories import tiny_input, tiny_reference
 
 from veltair.runtime.client import LocalClient
 from veltair.runtime.serve_command import MPIRUN_OPTIONS, find_mpirun
@@ -155,3 +157,23 @@ def left_in_shared_memory() -> set[str]:
     """Names of shared segments of Veltair and Open MPI in the system."""
     ours = ("veltair", "sm_segment", "vader", "osc_", "ompi")
     return {path.name for path in Path("/dev/shm").iterdir() if path.name.startswith(ours)}
+
+
+def ask_and_check(client: LocalClient, queries: int, within_ns: int) -> None:
+    """Sends queries of the model `tiny` all at once; every answer must be right, and in time."""
+    sent: dict[int, np.ndarray] = {}
+    for tag in range(queries):
+        slot = client.allocate("tiny", 1)
+        sent[tag] = tiny_input(tag)
+        slot.inputs["data"][...] = sent[tag]
+        client.submit(slot, tag=tag, deadline_ns=time.monotonic_ns() + within_ns)
+    while sent:
+        completions = client.wait(timeout_s=60)
+        assert completions
+        for completion in completions:
+            assert completion.ok, completion.error
+            expected = tiny_reference(sent.pop(completion.tag))
+            np.testing.assert_allclose(
+                completion.slot.outputs["scores"], expected, rtol=1e-4, atol=1e-4
+            )
+            completion.slot.release()

@@ -96,3 +96,13 @@ def test_a_place_that_keeps_dying_is_given_up(server: RunningServer) -> None:
         server.process.send_signal(signal.SIGTERM)
         server.wait_end()
         server.assert_gone()
+
+
+def test_a_replacement_that_comes_too_late_ends_with_the_server(server: RunningServer) -> None:
+    with server:
+        server.wait_ready()
+        server.ranks()[1].kill()
+        server.wait_line("has died")  # the next one starts now
+        server.ranks()[0].send_signal(signal.SIGTERM)
+        assert server.wait_end() == 0
+        server.assert_gone()

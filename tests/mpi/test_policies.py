@@ -1,42 +1,44 @@
-"""Servers under each scheduling policy that their workers can follow: blocks, cores, answers."""
+"""Servers under each scheduling policy: blocks, cores, answers; refusals."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
-import numpy as np
 import pytest
-from factories import tiny_input, tiny_reference
+from factories import tiny_input
 
-from mpi.serving import RunningServer, mpirun_command
+from mpi.serving import RunningServer, ask_and_check, mpirun_command
+from veltair.runtime._native import sched
 
 QUERIES = 30
+PLENTY_NS = 60_000_000_000
 
 
-@pytest.mark.parametrize(
-    "policy", ["layer", "block-2", "partition", "veltair-as", "veltair-ac", "veltair"]
-)
+@pytest.mark.parametrize("policy", [*sched.policy_names(), "block-2"])
 def test_every_query_is_answered_right(repository: Path, tmp_path: Path, policy: str) -> None:
     config = tmp_path / "serve.toml"
     config.write_text(f'[scheduling]\npolicy = "{policy}"\n')
     command = mpirun_command(
-        3, "--repository", str(repository), "--config", str(config), "--http-port", "0"
+        4, "--repository", str(repository), "--config", str(config), "--http-port", "0"
     )
     with RunningServer(command) as running, running.wait_ready().client() as client:
-        sent: dict[int, np.ndarray] = {}
-        for tag in range(QUERIES):
-            slot = client.allocate("tiny", 1)
-            sent[tag] = tiny_input(tag)
-            slot.inputs["data"][...] = sent[tag]
-            client.submit(slot, tag=tag)
-        while sent:
-            completions = client.wait(timeout_s=60)
-            assert completions
-            for completion in completions:
-                assert completion.ok, completion.error
-                expected = tiny_reference(sent.pop(completion.tag))
-                np.testing.assert_allclose(
-                    completion.slot.outputs["scores"], expected, rtol=1e-4, atol=1e-4
-                )
-                completion.slot.release()
+        ask_and_check(client, QUERIES, PLENTY_NS)
         assert any(f"scheduling: {policy}" in line for line in running.lines)
+
+
+def test_what_would_be_late_is_refused(repository: Path, tmp_path: Path) -> None:
+    config = tmp_path / "serve.toml"
+    config.write_text('[scheduling]\npolicy = "deadline"\n')
+    command = mpirun_command(
+        2, "--repository", str(repository), "--config", str(config), "--http-port", "0"
+    )
+    with RunningServer(command) as running, running.wait_ready().client() as client:
+        slot = client.allocate("tiny", 1)
+        slot.inputs["data"][...] = tiny_input(0)
+        client.submit(slot, deadline_ns=time.monotonic_ns() - 1)
+        (completion,) = client.wait(timeout_s=60)
+        assert not completion.ok
+        assert completion.reason == "deadline"
+        assert "deadline can't be met" in completion.error
+        completion.slot.release()

@@ -119,6 +119,21 @@ def test_many_queries_at_once_are_all_answered(server: RunningServer) -> None:
         assert after.pending == 0
 
 
+@pytest.mark.parametrize(("workers", "warned"), [(1, False), (2, True)])
+def test_more_workers_than_cores_are_allowed_and_warned_about(
+    repository: Path, tmp_path: Path, workers: int, warned: bool
+) -> None:
+    config = tmp_path / "serve.toml"
+    config.write_text(f"[engine]\ncores = [{min(os.sched_getaffinity(0))}]\n")
+    arguments = ("--repository", str(repository), "--http-port", "0", "--config", str(config))
+    with RunningServer(mpirun_command(workers + 1, *arguments)) as running:
+        running.wait_ready()
+        with running.client() as client:
+            ask(client, "tiny")
+    warning = "2 workers, 1 cores: allowed; at most 1 of them run at once"
+    assert any(warning in line for line in running.lines) is warned
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 def test_cores_join_a_running_block(server: RunningServer) -> None:
     """`wide` begins on the one core that `slow` leaves, and gets the other when `slow` ends."""

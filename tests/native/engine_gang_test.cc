@@ -1,6 +1,7 @@
 // A gang runs every task exactly once, whatever happens to its cores meanwhile.
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -9,22 +10,12 @@
 #include <vector>
 
 #include "check.h"
+#include "cpus.h"
 #include "native/engine/error.h"
 #include "native/engine/gang.h"
 
 namespace veltair::engine {
 namespace {
-
-// The cpus that the test may use, repeated ones not: gangs with several cores need several cpus.
-std::vector<int> usable_cpus() {
-  cpu_set_t set;
-  sched_getaffinity(0, sizeof set, &set);
-  std::vector<int> cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  }
-  return cpus;
-}
 
 struct Counts {
   explicit Counts(int tasks) : runs(static_cast<size_t>(tasks)) {}
@@ -346,6 +337,69 @@ void chooses_tasks_without_a_longer_core() {
   }
 }
 
+// Demands cores by number; counts the answers.
+class Demands final : public CoreWatch {
+ public:
+  explicit Demands(size_t cores) : demands_(cores), answers_(cores) {}
+  void demand(int core, int64_t number) { demands_[static_cast<size_t>(core)] = number; }
+  int64_t answered(int core) const { return answers_[static_cast<size_t>(core)]; }
+
+  int64_t must_leave(int core) override { return demands_[static_cast<size_t>(core)]; }
+  void left(int core, int64_t demand) override {
+    CHECK(!gang->in_use(core));
+    demands_[static_cast<size_t>(core)] = 0;
+    CHECK(answers_[static_cast<size_t>(core)].exchange(demand) != demand);
+  }
+
+  Gang* gang = nullptr;
+
+ private:
+  std::vector<std::atomic<int64_t>> demands_;
+  std::vector<std::atomic<int64_t>> answers_;
+};
+
+// A demanded core is left between two tasks, by the leader too, and told; the last one stays.
+void demanded_cores_are_left() {
+  Demands demands(usable_cpus().size());
+  Gang gang(usable_cpus(), {}, &demands);
+  demands.gang = &gang;
+  const auto cores = static_cast<int>(gang.cpus().size());
+  if (cores < 2) return;
+  for (int round = 0; round < 200; ++round) {
+    gang.set_cores(std::vector<int>{0, 1});
+    const Gang::Leader leader(gang);
+    Counts counts(40);
+    counts.expected_tasks = 40;
+    counts.task_ns = 20'000;
+    const int core = round % 2;
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(round));
+      demands.demand(core, round + 1);
+    });
+    CHECK(gang.launch(count_task, &counts, 40) == 0);
+    check_each_once(counts);
+    other.join();
+    // A second launch follows a demand that came too late for the first one's tasks.
+    Counts more(40);
+    more.expected_tasks = 40;
+    more.task_ns = 2'000;
+    for (int again = 0; demands.answered(core) != round + 1 && again < 1000; ++again) {
+      std::fill(more.runs.begin(), more.runs.end(), 0);
+      CHECK(gang.launch(count_task, &more, 40) == 0);
+    }
+    CHECK(demands.answered(core) == round + 1);
+    CHECK(gang.granted() == 1);
+    CHECK(!gang.in_use(core));
+    demands.demand(1 - core, 1'000'000);  // the last one
+    Counts last(10);
+    last.expected_tasks = 10;
+    CHECK(gang.launch(count_task, &last, 10) == 0);
+    check_each_once(last);
+    CHECK(gang.granted() == 1 && demands.answered(1 - core) != 1'000'000);
+    demands.demand(1 - core, 0);
+  }
+}
+
 void bad_arguments_are_refused() {
   const std::vector<int> cpus = usable_cpus();
   CHECK_THROWS(Gang({}), UsageError);
@@ -392,7 +446,7 @@ int main() {
         leader_leaves_a_revoked_core, core_granted_again_is_worked_on_by_its_own_thread,
         granted_core_joins_a_running_launch, failing_task_fails_the_launch_only,
         nested_launch_runs_inline, several_gangs_share_the_cores,
-        chooses_tasks_without_a_longer_core, bad_arguments_are_refused}) {
+        chooses_tasks_without_a_longer_core, demanded_cores_are_left, bad_arguments_are_refused}) {
     std::thread(test).join();
   }
   return 0;

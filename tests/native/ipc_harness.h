@@ -41,8 +41,9 @@ inline sched::ModelProfile profile(const ModelOptions& options) {
 class Server {
  public:
   Server(int32_t cores, int32_t workers, const std::vector<ModelOptions>& models,
-         bool admission = false) {
+         bool admission = false, const std::string& scheduling = "model") {
     ipc::SegmentSpec spec;
+    spec.policies.scheduling = scheduling;
     for (int32_t c = 0; c < cores; ++c) spec.cpus.push_back(c);
     spec.workers = workers;
     spec.admission = admission;
@@ -61,14 +62,14 @@ class Server {
     }
     segment = ipc::Segment::create(spec);
     board = std::make_unique<ipc::Board>(segment);
-    policy = sched::make_policy("model", cores, profiles);
+    policy = sched::make_policy(scheduling, cores, profiles);
     for (size_t m = 0; m < models.size(); ++m) {
       board->set_model_state(static_cast<int32_t>(m), ipc::ModelState::kReady, "");
     }
     board->set_state(ipc::ServerState::kServing);
   }
 
-  ipc::Scheduler scheduler() const { return {*policy, profiles}; }
+  ipc::Scheduler scheduler() const { return {*policy, profiles, nullptr, 0}; }
   int32_t held(int32_t worker) const { return segment->workers()[worker].running.cores_held; }
   void check() const {
     const std::string wrong = board->check();

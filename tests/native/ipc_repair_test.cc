@@ -73,6 +73,7 @@ void test_a_worker_dies_inside() {
     board.remove_worker(0, 40);  // as rank 0 does when the process has ended
     server.check();
     board.complete(1, "", 45);
+    board.remove_worker(1, 45);
     serve_rest(server, 2);
     ipc::Ended ended[16];
     const int32_t count = board.collect(client, ended);

@@ -97,10 +97,14 @@ void test_placement() {
   IdSet free(3);
   const auto local = make_placement("local");
   const auto first = make_placement("first-fit");
-  CHECK(local->decide({executors, &free}, {}, 0) == 1);
+  CHECK(local->decide({.executors = executors}, {}, 0) == 1);  // busy or not: nobody says
+  CHECK(local->decide({executors, &free}, {}, 0) == kNone);
   CHECK(first->decide({executors, &free}, {}, 0) == kNone);
   free.insert(2);
   CHECK(first->decide({executors, &free}, {}, 0) == 2);
+  CHECK(local->decide({executors, &free}, {}, 0) == kNone);
+  free.insert(1);
+  CHECK(local->decide({executors, &free}, {}, 0) == 1);
   free.insert(0);
   CHECK(first->decide({executors, &free}, {}, 0) == 0);
   CHECK(first->decide({.executors = executors}, {}, 0) == kNone);

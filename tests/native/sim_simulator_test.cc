@@ -48,6 +48,22 @@ void test_conflict() {
   CHECK(simulator.machine().last_ns == 3350 && simulator.segments().size() == 3);
 }
 
+// What a look throws ends the run where it is.
+void test_a_look_ends_the_run() {
+  const ConstantInterference alone(0);
+  const std::vector<ModelProfile> models = {even(2000, 4, 1000)};
+  const auto policy = make_policy("model", 3, models);
+  Simulator simulator(machine(3), models, *policy, alone);
+  const std::vector<int64_t> arrivals(veltair::sim::kLookEvery * 3, 0);
+  int looks = 0;
+  const auto look = [&looks] {
+    if (++looks == 2) throw std::runtime_error("enough");
+  };
+  CHECK_THROWS(simulator.run(arrivals, std::vector<int32_t>(arrivals.size(), 0), look),
+               std::runtime_error);
+  CHECK(looks == 2 && simulator.machine().events == 2 * veltair::sim::kLookEvery);
+}
+
 void test_expansion_that_would_not_help() {
   const ConstantInterference alone(0);
   const std::vector<ModelProfile> models = {even(2000, 4, 1000)};
@@ -174,6 +190,7 @@ void test_bad_policies() {
 
 int main() {
   test_conflict();
+  test_a_look_ends_the_run();
   test_expansion_that_would_not_help();
   test_queue_and_ties();
   test_deadline_waits_and_refuses();

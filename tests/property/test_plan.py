@@ -17,7 +17,7 @@ from veltair.compiler.passes import prepare
 from veltair.compiler.passes.plan import Placement, Plan, plan_memory
 from veltair.runtime.manifest import compact_strides
 
-LANES = 8
+LANES = (8, 16)
 
 
 class RandomNetwork:
@@ -149,11 +149,10 @@ class Memory:
         assert not any(held[i] for i in outside), name
 
 
-@settings(max_examples=300, deadline=None)
-@given(networks())
-def test_every_read_sees_the_value_written_and_a_zero_border(model: onnx.ModelProto) -> None:
-    graph = prepare(from_model(infer_shapes(model)), LANES)
-    plan = plan_memory(graph, LANES)
+def plan_and_run(model: onnx.ModelProto, lanes: int) -> Plan:
+    """Plans a network and checks that every read sees what was written, and zeros around it."""
+    graph = prepare(from_model(infer_shapes(model)), lanes)
+    plan = plan_memory(graph, lanes)
     memory = Memory(graph, plan)
     for name in graph.inputs:
         memory.write(name)
@@ -175,3 +174,53 @@ def test_every_read_sees_the_value_written_and_a_zero_border(model: onnx.ModelPr
     for name in graph.outputs:
         memory.check(name)
         assert plan.placements[name].storage == "output"
+    return plan
+
+
+def chain(layers: list[tuple[int, int, int]]) -> onnx.ModelProto:
+    """Convolutions one after the other: channels, kernel and stride of each."""
+    nodes, weights, channels = [], [], 16
+    for index, (outputs, kernel, stride) in enumerate(layers):
+        weight = np.zeros((outputs, channels, kernel, kernel), np.float32)
+        weights.append(numpy_helper.from_array(weight, f"w{index}"))
+        names = (f"t{index}", f"w{index}")
+        form = {"pads": [kernel // 2] * 4, "strides": [stride] * 2}
+        nodes.append(helper.make_node("Conv", names, [f"t{index + 1}"], **form))
+        channels = outputs
+    ends = ("t0", [1, 16, 5, 5]), (f"t{len(layers)}", None)
+    first, last = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in ends)
+    graph = helper.make_graph(nodes, "g", [first], [last], weights)
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@settings(max_examples=300, deadline=None)
+@given(networks(), st.sampled_from(LANES))
+def test_every_read_sees_the_value_written_and_a_zero_border(
+    model: onnx.ModelProto, lanes: int
+) -> None:
+    plan_and_run(model, lanes)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([16, 32, 64]), st.sampled_from([3, 5]), st.sampled_from([1, 1, 2])
+        ),
+        min_size=4,
+        max_size=8,
+    ),
+    st.sampled_from(LANES),
+)
+def test_borders_stay_zero_whoever_had_the_memory_before(
+    layers: list[tuple[int, int, int]], lanes: int
+) -> None:
+    plan_and_run(chain(layers), lanes)
+
+
+def test_bordered_tensors_share_whole_channels() -> None:
+    # Tensors of 1, 1, 2, 4 and 1 blocks of 16 channels, 7x7 with their borders, of which two follow
+    # on each other, then two without a border.
+    plan = plan_and_run(chain([(16, 3, 1), (32, 3, 1), (64, 3, 1), (16, 3, 1), (16, 1, 1)]), 16)
+    bordered, plain = 7 * 7 * 16 * 4, 5 * 5 * 16 * 4
+    assert plan.arena_bytes == (2 + 4) * bordered + 2 * plain

@@ -48,9 +48,7 @@ def _segment() -> ipc.Segment:
         cpus=range(CORES),
         workers=WORKERS,
         admission=False,
-        scheduling="model",
-        batching="none",
-        placement="local",
+        policies=ipc.Policies(),
         models=models,
     )
 
@@ -70,6 +68,7 @@ class SegmentMachine(RuleBasedStateMachine):
         self.held: dict[int, int] = {}  # query to client
         self.waiting: list[int] = []  # queries in the order in which they must be taken
         self.running: dict[int, int] = {}  # worker to query
+        self.given: dict[int, int] = {}  # the same, where the worker hasn't asked yet
         self.owner: dict[int, int] = {}  # accepted query to client
         self.tag_of: dict[int, int] = {}
         self.absent = set(range(WORKERS))
@@ -93,7 +92,8 @@ class SegmentMachine(RuleBasedStateMachine):
             self.held[query] = client
         else:
             # A running query of a client that has died has no owner, but its slot until it ends.
-            occupied = {*self.held, *self.owner, *self.running.values()}
+            taken = {*self.running.values(), *self.given.values()}
+            occupied = {*self.held, *self.owner, *taken}
             assert len([q for q in occupied if q // SLOTS == model]) == SLOTS
             assert verdict.why is ipc.Failure.QUEUE_FULL
 
@@ -123,16 +123,26 @@ class SegmentMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def take(self, data: st.DataObject) -> None:
         worker = data.draw(st.sampled_from(self._idle()))
-        free = CORES - self.segment.cores_in_use
+        self._begin_queued(first=worker)
         decision = self.board.take(worker, self.scheduler, self._tick())
-        if decision is None:
-            assert not self.waiting or free == 0
+        if worker not in self.given:
+            assert decision is None
             return
-        query = self.waiting.pop(0)  # first come, first served
+        query = self.given.pop(worker)
+        assert decision is not None
         assert decision.task == query
         assert decision.cores == NEEDED[query // SLOTS]
         self.running[worker] = query
-        assert len(self.board.held_cores(worker)) == min(free, decision.cores)
+
+    def _begin_queued(self, first: int) -> None:
+        """Whoever asks gives work to all that are idle, itself first: first come, first served."""
+        free = CORES - self.segment.cores_in_use
+        for worker in (first, *self._idle()):
+            if not self.waiting or free == 0:
+                return
+            if worker not in self.given:
+                self.given[worker] = self.waiting.pop(0)
+                free -= min(free, NEEDED[self.given[worker] // SLOTS])
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), error=st.sampled_from(["", "a kernel failed"]))
@@ -153,9 +163,9 @@ class SegmentMachine(RuleBasedStateMachine):
         worker = data.draw(st.sampled_from(present))
         self.board.remove_worker(worker)
         self.absent.add(worker)
-        if worker not in self.running:
+        if worker not in self.running and worker not in self.given:
             return
-        query = self.running.pop(worker)
+        query = self.running.pop(worker) if worker in self.running else self.given.pop(worker)
         self.deaths[query] += 1
         if query not in self.owner:
             return  # nobody wants it: not run again
@@ -191,9 +201,11 @@ class SegmentMachine(RuleBasedStateMachine):
         assert self.board.check() == ""
         held = [core for w in range(WORKERS) for core in self.board.held_cores(w)]
         assert len(held) == len(set(held)) == self.segment.cores_in_use
-        assert all(self.board.held_cores(w) for w in self.running)
+        assert all(self.board.held_cores(w) for w in (*self.running, *self.given))
         # A query that a dead client left running is pending until its task ends.
-        assert self.board.pending() == len(self.waiting) + len(self.running)
+        assert self.board.pending() == len(
+            {*self.waiting, *self.running.values(), *self.given.values()}
+        )
 
     def teardown(self) -> None:
         """Serves all that is left: every accepted query must be answered."""
@@ -204,10 +216,12 @@ class SegmentMachine(RuleBasedStateMachine):
         if len(self.absent) == WORKERS:
             self.absent.remove(0)
             self.board.join(0, 1, self._tick())
-        worker = min(set(range(WORKERS)) - self.absent)
-        while (decision := self.board.take(worker, self.scheduler, self._tick())) is not None:
-            self._end(decision.task, ok=True)
-            self.board.complete(worker, "", self._tick())
+        while self.board.pending() > 0:
+            for worker in sorted(set(range(WORKERS)) - self.absent):
+                decision = self.board.take(worker, self.scheduler, self._tick())
+                if decision is not None:
+                    self._end(decision.task, ok=True)
+                    self.board.complete(worker, "", self._tick())
         for client in range(CLIENTS):
             self.collect(client, 1000)
             self.clients[client].close()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veltair.runtime.device_arrivals import ArrivalPlan, generate_arrivals
-from veltair.runtime.device_capacity import device_capacity
-from veltair.runtime.device_simulation import (
+from veltair.runtime.simulate.arrivals import generate_arrivals
+from veltair.runtime.simulate.device_capacity import device_capacity
+from veltair.runtime.simulate.device_simulation import (
     DeviceModel,
     DevicePolicy,
     DeviceResult,
     simulate_devices,
 )
+from veltair.runtime.simulate.scenario import ArrivalsSection
 
 RESNET50 = DeviceModel(name="resnet50", alpha_ns=1_053_000, beta_ns=5_072_000, slo_ns=25_000_000)
 DEVICES = 8
@@ -21,7 +22,7 @@ STAGGERED_QPS = 5839
 
 
 def run(rate_qps: float, policy: DevicePolicy, queries: int = 60_000) -> DeviceResult:
-    arrivals = generate_arrivals(ArrivalPlan(rate_qps=rate_qps, queries=queries), [1])
+    arrivals = generate_arrivals(ArrivalsSection(rate_qps=rate_qps, queries=queries, seed=0), [1])
     return simulate_devices(
         [RESNET50], arrivals, devices=DEVICES, policy=policy, warmup_queries=2_000
     )
@@ -36,7 +37,7 @@ def test_deferred_keeps_the_papers_goodput() -> None:
 
 def test_no_policy_beats_the_staggered_bound() -> None:
     found = device_capacity(
-        [RESNET50], ArrivalPlan(rate_qps=1, queries=30_000), devices=DEVICES, seeds=2
+        [RESNET50], ArrivalsSection(queries=30_000, seed=0), devices=DEVICES, seeds=2
     )
     assert min(found.by_seed_qps) >= 5_264 * 0.97
     assert max(found.by_seed_qps) <= STAGGERED_QPS

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from veltair.runtime.device_arrivals import Arrivals
-from veltair.runtime.device_simulation import (
+from veltair.runtime.simulate.arrivals import Arrivals
+from veltair.runtime.simulate.device_simulation import (
     DeviceModel,
     DevicePolicy,
     DeviceResult,
@@ -29,9 +29,7 @@ def run(batching: str, requests: Sequence[int], busy_until: Sequence[float] = ()
     models = [*range(1, len(earlier) + 1), *[0] * len(requests)]
     return simulate_devices(
         [MODEL, *earlier],
-        Arrivals(
-            arrival_ns=np.array(times, dtype=np.int64), model=np.array(models, dtype=np.int32)
-        ),
+        Arrivals(time_ns=np.array(times, dtype=np.int64), model=np.array(models, dtype=np.int32)),
         devices=3,
         policy=DevicePolicy(batching=batching, least_batch_percent=0),
     )

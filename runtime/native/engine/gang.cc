@@ -86,7 +86,8 @@ void check_cpus(const std::vector<int>& cpus) {
 
 }  // namespace
 
-Gang::Gang(std::vector<int> cpus, GangOptions options) : cpus_(std::move(cpus)), options_(options) {
+Gang::Gang(std::vector<int> cpus, GangOptions options, CoreWatch* watch)
+    : cpus_(std::move(cpus)), options_(options), watch_(watch) {
   check_options(options_);
   check_cpus(cpus_);
   cores_ = std::make_unique<Core[]>(cpus_.size());
@@ -213,8 +214,10 @@ void Gang::thread_main(int core) {
   Core& self = cores_[core];
   while (!stop_.load()) {
     self.working.store(true);  // before `granted` is read: see in_use
-    if (may_work(core)) run_claimed(self.granted);
+    int64_t demand = 0;
+    if (may_work(core)) run_claimed(core, &demand);
     self.working.store(false);
+    tell_left(core, demand);
     idle(core);
   }
 }
@@ -232,10 +235,12 @@ void Gang::idle(int core) {
 
 // Claims and runs tasks of the running launch until none is left or the core is revoked. Returns
 // how many are left unclaimed: more than zero only after a revocation.
-int Gang::run_claimed(const std::atomic<bool>& granted) {
+int Gang::run_claimed(int core, int64_t* demand) {
+  const std::atomic<bool>& granted = cores_[core].granted;
   int ran = 0;
   uint64_t ticket = ticket_.load();
-  while (open(ticket) && granted.load(std::memory_order_relaxed)) {
+  // The watch first: who has been revoked already by another thread still answers its demand.
+  while (open(ticket) && !leaves(core, demand) && granted.load(std::memory_order_relaxed)) {
     if (!ticket_.compare_exchange_weak(ticket, ticket + 1)) continue;
     if (!failed_.load(std::memory_order_relaxed)) {
       in_task = true;
@@ -250,6 +255,20 @@ int Gang::run_claimed(const std::atomic<bool>& granted) {
   if (ran > 0) finish(ran, tasks_of(ticket));
   if (left > 0) wake_granted(static_cast<int>(cpus_.size()));
   return left;
+}
+
+// Follows a demand of the watch, if there is one, by revoking the core here. Who does so answers it
+// when it has left.
+bool Gang::leaves(int core, int64_t* demand) {
+  if (watch_ == nullptr) return false;
+  const int64_t wanted = watch_->must_leave(core);
+  if (wanted == 0 || !revoke(core)) return false;
+  *demand = wanted;
+  return true;
+}
+
+void Gang::tell_left(int core, int64_t demand) {
+  if (demand != 0) watch_->left(core, demand);
 }
 
 void Gang::finish(int tasks, int num_task) {
@@ -275,10 +294,13 @@ int Gang::run_published(ParallelLambda lambda, void* data, int num_task) {
   const uint32_t launch = launch_of(ticket_.load(std::memory_order_relaxed)) + 1;
   ticket_.store(pack(launch, static_cast<uint32_t>(num_task)));
   wake_granted(num_task);
-  const int left = run_claimed(cores_[leader_core_.load(std::memory_order_relaxed)].granted);
+  const int core = leader_core_.load(std::memory_order_relaxed);
+  int64_t demand = 0;
+  const int left = run_claimed(core, &demand);
   if (left > 0) {
     // This core was revoked: free it, and let its own thread work should it be granted again.
     leader_core_.store(-1);
+    tell_left(core, std::exchange(demand, 0));
     wake_granted(static_cast<int>(cpus_.size()));
   }
   wait_for_end(static_cast<uint32_t>(num_task), left == 0);
@@ -332,7 +354,12 @@ int Gang::choose_tasks(int cores, int extent) const {
 // Moves the leader away from a core that was revoked.
 void Gang::keep_core() {
   const int core = leader_core_.load(std::memory_order_relaxed);
-  if (core < 0 || !cores_[core].granted.load(std::memory_order_relaxed)) take_core();
+  int64_t demand = 0;
+  if (core >= 0 && !leaves(core, &demand) && cores_[core].granted.load(std::memory_order_relaxed)) {
+    return;
+  }
+  take_core();
+  tell_left(core, demand);
 }
 
 // Moves the leader to a granted core: the one it had, where it may.

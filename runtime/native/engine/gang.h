@@ -31,6 +31,20 @@ struct GangOptions {
   bool restore_affinity = false;
 };
 
+// Says which cores a gang must leave: asked by the threads that run there, between two tasks.
+class CoreWatch {
+ public:
+  CoreWatch() = default;
+  virtual ~CoreWatch() = default;
+  CoreWatch(const CoreWatch&) = delete;
+  CoreWatch& operator=(const CoreWatch&) = delete;
+
+  // Whether `core` must be left; not 0 says so, and names the demand.
+  virtual int64_t must_leave(int core) = 0;
+  // Nothing of the gang runs on `core` any more, as that demand wanted.
+  virtual void left(int core, int64_t demand) = 0;
+};
+
 // One thread a core, asleep until its core is granted and there is work.
 //
 // A launch is cut into tasks that threads claim one by one from an atomic word, so the cores can
@@ -48,7 +62,8 @@ class Gang {
   // Makes one thread for each of `cpus` (numbers of the operating system); "core" below is an index
   // into that list. Core 0 is granted. Throws UsageError for an empty list, a repeated cpu, one
   // that the process may not use, or an option out of range.
-  explicit Gang(std::vector<int> cpus, GangOptions options = {});
+  // `watch`, where there is one, must outlive the gang.
+  explicit Gang(std::vector<int> cpus, GangOptions options = {}, CoreWatch* watch = nullptr);
   ~Gang();
   Gang(const Gang&) = delete;
   Gang& operator=(const Gang&) = delete;
@@ -115,7 +130,9 @@ class Gang {
   void park(int core);
   bool wake(Core& core);
   void wake_granted(int want);
-  int run_claimed(const std::atomic<bool>& granted);
+  int run_claimed(int core, int64_t* demand);
+  bool leaves(int core, int64_t* demand);
+  void tell_left(int core, int64_t demand);
   void finish(int tasks, int num_task);
   void wait_for_end(uint32_t num_task, bool spin);
   int run_published(ParallelLambda lambda, void* data, int num_task);
@@ -126,6 +143,7 @@ class Gang {
 
   const std::vector<int> cpus_;
   const GangOptions options_;
+  CoreWatch* const watch_;
   std::unique_ptr<Core[]> cores_;
   std::mutex control_;  // orders set_cores, grant and revoke; never taken by a launch
 

@@ -7,7 +7,8 @@
 
 namespace veltair::engine {
 
-// A whole file mapped read-only. Processes that map the same file share its pages.
+// A whole file mapped read-only, in huge pages where the page cache holds it so. Processes that map
+// the same file share its pages.
 //
 // Ownership: unmaps in the destructor. Thread-safety: immutable. The file must not be cut short
 // while it is mapped: artifacts are replaced by renaming, never written in place.

@@ -8,13 +8,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "native/ipc/layout.h"
 #include "native/ipc/segment.h"
 #include "native/sched/admission.h"
-#include "native/sched/batching.h"
-#include "native/sched/placement.h"
+#include "native/sched/interference.h"
 #include "native/sched/policy.h"
+#include "native/sched/record.h"
 
 namespace veltair::ipc {
 
@@ -22,6 +23,7 @@ namespace veltair::ipc {
 struct Ended {
   int32_t query = kNone;
   bool ok = false;
+  Failure why = Failure::kError;  // where not `ok`
   int64_t tag = 0;
   int64_t queue_ns = 0;
   int64_t compute_ns = 0;
@@ -35,18 +37,44 @@ struct Verdict {
   int64_t late_ns = 0;  // kDeadline: by how much it would end too late
 };
 
-// A worker's next step. `stop`: the server has ended. Neither task nor stop: sleep on
-// `WorkerRecord::work` while it holds `seen`.
-struct Step {
-  bool stop = false;
-  uint32_t seen = 0;
-  sched::Decision decision;
+// A query that waits for the batching policy.
+struct Arrival {
+  int32_t query = kNone;
+  int32_t model = kNone;
+  int64_t arrival_ns = 0;
+  int64_t deadline_ns = 0;
 };
 
-// The scheduling policy as a worker asks it: under the mutex, about the records themselves.
+// A task that the batching policy made.
+struct Released {
+  int32_t executor = kNone;
+  int32_t task = kNone;
+  int64_t order = 0;  // tells it from later tasks of the same number
+};
+
+struct News {
+  std::vector<Arrival> arrivals;   // in their order
+  std::vector<int32_t> executors;  // whose tasks have ended
+  uint32_t epoch = 0;              // of the policies
+};
+
+// A worker's next step. At most one of `stop` and `stale` holds. Where neither does and
+// `decision.task` is kNone: sleep on `WorkerRecord::work` while it holds `seen`, then `take` again.
+struct Step {
+  bool stop = false;   // the server has ended
+  bool stale = false;  // the policies have changed: make new ones, then `take`
+  bool waits = false;  // its task waits at a boundary
+  uint32_t seen = 0;
+  sched::Decision decision;  // the block to run now
+};
+
+// The scheduling policy as workers ask it: under the mutex, about the records themselves.
 struct Scheduler {
   const sched::Policy& policy;
   std::span<const sched::ModelProfile> profiles;
+  const sched::Interference* interference = nullptr;  // null: level 0
+  uint32_t epoch = 0;                                 // of the policies that `policy` is one of
+  sched::Recorder* recorder = nullptr;                // notes each decision; its owner flushes it
 };
 
 // One process's hand on the segment's state.
@@ -85,20 +113,38 @@ class Board {
   // Takes up to `ended.size()` completions in the order in which they ended; returns how many.
   int32_t collect(int32_t client, std::span<Ended> ended);
 
+  // ---- the batching loop, in rank 0 (batches.cc)
+
+  // What has happened since the last call: new queries, and which of the tasks that were released
+  // have ended. With `all`, for a loop that begins again, every query that waits.
+  void news(News& news, std::span<const Released> under_way, bool all);
+  // Makes a task of the queries that somebody still waits for; `task` kNone: there is none.
+  Released release_task(std::span<const int64_t> queries, int32_t executor);
+  // Ends a query that the batching policy has given up.
+  void drop_waiting(int32_t query, std::string_view error, int64_t now_ns);
+
   // ---- workers (workers.cc)
 
   // Announces a worker; its place must be absent. It is idle from here on.
   void join(int32_t worker, int32_t pid, int64_t now_ns);
-  // Begins a task on an idle worker, if the policy has one for it and a core is free.
+  // What a worker does that has nothing to do: a block that another worker's event has given it, or
+  // what the policy says now. The policy is asked about every worker that waits and every task of
+  // the queue, in the order of sim::Simulator; those that are given a block are woken.
   Step take(int32_t worker, const Scheduler& scheduler, int64_t now_ns);
-  // Ends a busy worker's block and begins the next one of its task. `layer_end` of the layers have
-  // run.
+  // The end of a busy worker's block: `layer_end` of the layers have run, and there are more, or
+  // more queries of the task. As `take`, with the worker's own next block first.
   Step next_block(int32_t worker, const Scheduler& scheduler, int32_t layer_end, int64_t now_ns);
   // Ends a busy worker's task: its queries complete, its cores come free. An empty `error` is
-  // success.
+  // success. The worker must `take` next, or leave.
   void complete(int32_t worker, std::string_view error, int64_t now_ns);
-  // Writes the numbers of the cores that the worker holds; returns how many.
+  // Writes the numbers of the cores that are the worker's to use now; returns how many. Fewer than
+  // `Running::cores_held` while others still let some go.
   int32_t held_cores(int32_t worker, std::span<int32_t> cores);
+  // Writes the numbers of the cores that the worker must let go; returns how many.
+  int32_t leaving_cores(int32_t worker, std::span<int32_t> cores);
+  // Lets one of these go, on which nothing of the worker runs any more. Nothing changes where it
+  // isn't one of these, or is so by a later revocation than that of `revoked_ns`.
+  void let_go(int32_t worker, int32_t core, int64_t revoked_ns, int64_t now_ns);
   // Takes a worker out that has died (its process must be gone) or leaves: its cores come free, its
   // task goes back to the front of the queue, or fails after kMaxAttempts.
   void remove_worker(int32_t worker, int64_t now_ns);
@@ -106,6 +152,10 @@ class Board {
   // ---- the server (server.cc)
 
   void set_state(ServerState state);
+  // Changes policies and parameters; tasks stay where they are, and workers ask the new ones from
+  // their next block on. Throws std::invalid_argument, changing nothing.
+  void set_policies(const Policies& policies);
+  PolicyRecord policies(uint32_t* epoch);
   void set_model_state(int32_t model, ModelState state, std::string_view reason);
   // Queries that were accepted and have not ended.
   int32_t pending();
@@ -146,34 +196,61 @@ class Board {
   void unlink(int32_t task);
   void free_query(int32_t query);
   void finish(Critical& critical, int32_t task);
-  void end_task(Critical& critical, int32_t task, std::string_view error, int64_t now_ns);
+  void end_task(Critical& critical, int32_t task, std::string_view error, Failure why,
+                int64_t now_ns);
+  void end_query(Critical& critical, int32_t query);
+  void fail(QueryRecord& query, std::string_view error, Failure why, int64_t now_ns);
   void cancel(int32_t task);
-  void dispatch(Critical& critical);
-  void top_up_blocks(Critical& critical);
+  bool is_wanted(int32_t task) const;
+  void wake_for_work(Critical& critical);
+
+  // cores.cc
+  int32_t in_hand(int32_t core) const;
   void grant(int32_t worker, int32_t wanted);
   void give_back(int32_t worker, int32_t keep);
+  void revoke(Critical& critical, const sched::Decision& decision, int32_t worker, int64_t now_ns);
+  void pass_on(Critical& critical, int32_t core, int64_t now_ns);
+  void let_all_go(Critical& critical, int32_t worker, int64_t now_ns);
+  void top_up_blocks(Critical& critical);
 
   // queries.cc
   sched::Admission admission(const ModelRecord& model, int64_t deadline_ns, int64_t now_ns);
-  void enqueue(int32_t query);
+  void enqueue(int32_t first, int32_t executor);
+  void enter_inbox(int32_t query);
   bool drop_query(int32_t query);
 
   // workers.cc
   sched::View view(const Scheduler& scheduler) const;
-  void begin_block(int32_t worker, const sched::Decision& decision, int64_t now_ns);
+  sched::Decision ask(const Scheduler& scheduler, const sched::Event& event, int64_t now_ns);
+  void begin_block(Critical& critical, int32_t worker, const sched::Decision& decision,
+                   int64_t now_ns);
+  void begin_task(int32_t worker, int32_t task, int64_t now_ns);
+  void continue_task(Critical& critical, int32_t worker, const Scheduler& scheduler,
+                     int64_t now_ns);
+  void wait_at_boundary(int32_t worker);
+  void leave_task(Critical& critical, int32_t worker, std::string_view error, Failure why,
+                  int64_t now_ns);
+  void resume_waiting(Critical& critical, const Scheduler& scheduler, int64_t now_ns);
+  void begin_queued(Critical& critical, int32_t worker, const Scheduler& scheduler, int64_t now_ns);
+  void advance(Critical& critical, int32_t worker, const Scheduler& scheduler, int64_t now_ns);
+  Step step_of(Critical& critical, int32_t worker, const Scheduler& scheduler, int64_t now_ns);
   void requeue(Critical& critical, int32_t worker, int64_t now_ns);
 
   // repair.cc
   void repair(Critical& critical);
   void settle_tasks(Critical& critical);
   void settle_workers();
+  void settle_cores();
   void rebuild_queue();
+  void rebuild_inbox();
   void rebuild_slots();
   void rebuild_rings();
 
   // check.cc
+  std::string find_wrong() const;
   std::string check_cores() const;
   std::string check_queue() const;
+  std::string check_inbox() const;
   std::string check_tasks() const;
   std::string check_slots() const;
 
@@ -185,8 +262,6 @@ class Board {
   const std::span<ModelRecord> models_;
   const std::span<QueryRecord> queries_;
   const std::span<TaskRecord> tasks_;
-  const std::unique_ptr<sched::BatchingPolicy> batching_;
-  const std::unique_ptr<sched::PlacementPolicy> placement_;
   int die_at_step_ = 0;
 };
 

@@ -14,8 +14,12 @@ std::string text(const char* what, int64_t number) { return what + std::to_strin
 
 std::string Board::check() {
   Critical critical(*this);
-  for (auto part :
-       {&Board::check_cores, &Board::check_queue, &Board::check_tasks, &Board::check_slots}) {
+  return find_wrong();
+}
+
+std::string Board::find_wrong() const {
+  for (auto part : {&Board::check_cores, &Board::check_queue, &Board::check_inbox,
+                    &Board::check_tasks, &Board::check_slots}) {
     if (std::string wrong = (this->*part)(); !wrong.empty()) return wrong;
   }
   return {};
@@ -24,33 +28,45 @@ std::string Board::check() {
 std::string Board::check_cores() const {
   std::vector<int32_t> held(workers_.size());
   int32_t free = 0;
-  for (size_t c = 0; c < cores_.size(); ++c) {
+  const auto n_workers = static_cast<int32_t>(workers_.size());
+  for (int32_t c = 0; c < static_cast<int32_t>(cores_.size()); ++c) {
     const int32_t owner = cores_[c].owner.load(std::memory_order_relaxed);
+    const int32_t heir = cores_[c].heir.load(std::memory_order_relaxed);
+    if (owner < kNone || owner >= n_workers || heir < kNobody || heir >= n_workers) {
+      return text("a core is owned by no worker that exists: core ", c);
+    }
     if (owner == kNone) {
       ++free;
-    } else if (owner < 0 || owner >= static_cast<int32_t>(workers_.size())) {
-      return text("a core is owned by no worker that exists: core ", static_cast<int64_t>(c));
-    } else {
-      ++held[owner];
+      if (heir != kNone) return text("free, and has an heir: core ", c);
+    } else if (!is(workers_[owner].state, WorkerState::kBusy)) {
+      return text("owned by a worker without a task: core ", c);
+    } else if (heir == owner) {
+      return text("its own heir: core ", c);
     }
+    if (const int32_t holder = in_hand(c); holder != kNone) ++held[holder];
   }
   if (free != header_.free_cores) return text("the count of free cores is not ", free);
   int32_t live = 0;
   bool short_of_cores = false;
   for (size_t w = 0; w < workers_.size(); ++w) {
     const WorkerRecord& worker = workers_[w];
+    const sched::Running& running = worker.running;
     const auto number = static_cast<int64_t>(w);
-    const bool busy = worker.running.task != kNone;
+    const bool busy = running.task != kNone;
     live += is(worker.state, WorkerState::kAbsent) ? 0 : 1;
     if (busy != is(worker.state, WorkerState::kBusy))
       return text("task and state of worker ", number);
-    if (held[w] != worker.running.cores_held) return text("the cores held by worker ", number);
-    if (busy != (held[w] > 0)) return text("a worker has cores if it has a task: not ", number);
-    if (busy && held[w] > worker.running.cores_wanted)
-      return text("too many cores: worker ", number);
-    short_of_cores |= busy && held[w] < worker.running.cores_wanted;
+    if (held[w] != running.cores_held) return text("the cores held by worker ", number);
+    const bool in_block = busy && !running.waits();
+    if (in_block != (held[w] > 0))
+      return text("a worker has cores if it has a block: not ", number);
+    if (busy && held[w] > running.cores_wanted) return text("too many cores: worker ", number);
+    if (worker.assigned != 0 && !in_block) return text("a block was given and is not: ", number);
+    short_of_cores |= held[w] < running.cores_wanted;
   }
-  if (short_of_cores && free > 0) return "a core is free and a block waits for one";
+  if (short_of_cores && free > 0 && header_.policies.tops_up != 0) {
+    return "a core is free and a block waits for one";
+  }
   if (live != header_.live_workers) return text("the count of live workers is not ", live);
   return {};
 }
@@ -71,6 +87,22 @@ std::string Board::check_queue() const {
   return {};
 }
 
+std::string Board::check_inbox() const {
+  int32_t waiting = 0;
+  for (const QueryRecord& query : queries_) {
+    waiting += is(query.state, QueryState::kWaits) && query.noticed == 0 ? 1 : 0;
+  }
+  int32_t last = kNone;
+  for (int32_t q = header_.inbox_head; q != kNone; last = q, q = queries_[q].next) {
+    if (--waiting < 0) return "the inbox holds a query twice";
+    if (!is(queries_[q].state, QueryState::kWaits) || queries_[q].noticed != 0) {
+      return text("in the inbox, and not new: query ", q);
+    }
+  }
+  if (waiting != 0) return text("queries that wait are not in the inbox: ", waiting);
+  return last == header_.inbox_tail ? "" : "the inbox's tail is not its last query";
+}
+
 std::string Board::check_tasks() const {
   int32_t queued = 0;
   for (int32_t t = 0; t < header_.geometry.n_slots; ++t) {
@@ -81,11 +113,14 @@ std::string Board::check_tasks() const {
     if (is(task.state, TaskState::kRunning) && workers_[task.worker].running.task != t) {
       return text("running, but on no worker: task ", t);
     }
-    for (int32_t q = t; q < t + task.task.queries; ++q) {
+    int32_t length = 0;
+    for (int32_t q = t; q != kNone; q = queries_[q].next) {
+      if (++length > task.task.queries) return text("a task's queries are too many: task ", t);
       if (!is(queries_[q].state, QueryState::kInTask) || queries_[q].task != t) {
         return text("a task's query is elsewhere: query ", q);
       }
     }
+    if (length != task.task.queries) return text("a task's queries are too few: task ", t);
   }
   if (queued != header_.queue_length)
     return text("queued tasks are not all in the queue: ", queued);
@@ -116,7 +151,7 @@ std::string Board::check_slots() const {
         return text("in a task that is none: query ", q);
       }
       if (is_free) continue;
-      if (!is(query.state, QueryState::kInTask) &&
+      if (!is(query.state, QueryState::kInTask) && query.abandoned == 0 &&
           !is(clients_[query.client].state, ClientState::kLive)) {
         return text("held by a client that is gone: query ", q);
       }

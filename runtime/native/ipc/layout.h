@@ -15,21 +15,24 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "native/sched/policy.h"
 #include "native/sched/view.h"
 
 namespace veltair::ipc {
 
 inline constexpr uint64_t kMagic = 0x7261'6974'6c65'7631;  // "1veltair", little-endian
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr size_t kAlignment = 64;  // of every record, table and tensor slot
 inline constexpr int32_t kNone = sched::kNone;
 inline constexpr int32_t kMaxClients = 64;
 inline constexpr int32_t kMaxAttempts = 3;  // workers that may die over one task before it fails
+inline constexpr int32_t kNobody = -2;      // heir of a core that comes free when it is let go
 
 enum class ServerState : uint32_t { kStarting, kServing, kDraining, kStopped };
 enum class ModelState : uint32_t { kLoading, kReady, kUnavailable };
 
-// Why a query failed; the first four were refused and never accepted.
+// Why a query failed. The first four were refused and not accepted; kDeadline also counts those
+// that were, and that the scheduling or batching policy gave up later.
 enum class Failure : uint32_t {
   kQueueFull,
   kDeadline,
@@ -90,6 +93,7 @@ struct TensorRecord {
 enum class QueryState : uint32_t {
   kFree,
   kHeld,    // a client fills it
+  kWaits,   // accepted; the batching policy has made no task of it yet
   kInTask,  // it waits or runs; the task's state says which
   kDone,    // its completion waits in the client's ring, or the client reads the outputs
 };
@@ -99,9 +103,11 @@ struct alignas(kAlignment) QueryRecord {
   int32_t model;                // constant
   int32_t client;
   int32_t task;        // number of the task's first query
+  int32_t next;        // the query behind it in its task, or in the inbox; kNone: the last one
+  uint32_t noticed;    // kWaits: the batching loop knows it, so it isn't in the inbox
   uint32_t abandoned;  // nobody waits for it any more: free it when it ends
   uint32_t delivered;  // taken from the ring
-  uint32_t failed;
+  uint32_t failed;     // 0, or 1 + Failure
   int64_t tag;
   int64_t arrival_ns;
   int64_t deadline_ns;
@@ -113,11 +119,13 @@ struct alignas(kAlignment) QueryRecord {
 
 enum class TaskState : uint32_t { kNone, kQueued, kRunning, kFinishing };
 
-// A task has the number of its first query, so there is nothing to allocate.
+// A task has the number of its first query, so there is nothing to allocate. The others are linked
+// from it by `QueryRecord::next`; they run one after the other, and all end when the last one has.
 struct alignas(kAlignment) TaskRecord {
   sched::Task task;             // first: policies see it through sched::Table
   std::atomic<uint32_t> state;  // TaskState
   int32_t worker;
+  int32_t running;   // the query that runs now, or that will
   int32_t previous;  // in the run queue
 };
 
@@ -128,15 +136,23 @@ struct alignas(kAlignment) WorkerRecord {
   std::atomic<uint32_t> state;  // WorkerState
   std::atomic<int32_t> pid;
   uint32_t signalled;                // woken for work that it has not taken yet
+  uint32_t assigned;                 // `running` has a block that it has not begun
   std::atomic<int64_t> beat_ns;      // written by the worker's control thread, without the mutex
   std::atomic<int64_t> progress_ns;  // at each task and block boundary
   alignas(kAlignment) std::atomic<uint32_t> work;   // futex: there is work, or the server's state
   alignas(kAlignment) std::atomic<uint32_t> cores;  // futex: the worker's cores have grown
 };
 
+// A core belongs to one worker, `owner`, and only its threads may run there. Where another one is
+// to have it, or it is to come free, while a kernel still runs on it, `heir` says so; the owner
+// lets it go at the next end of one of the kernel's tasks, and the core then is the heir's.
+//
+// Policies and `Running::cores_held` count a core for its heir from the decision on.
 struct alignas(kAlignment) CoreRecord {
-  std::atomic<int32_t> owner;  // worker, or kNone
-  int32_t cpu;                 // constant: number of the operating system
+  std::atomic<int32_t> owner;       // worker, or kNone
+  std::atomic<int32_t> heir;        // worker, kNobody, or kNone: the owner keeps it
+  std::atomic<int64_t> revoked_ns;  // when it got an heir: tells a revocation from later ones
+  int32_t cpu;                      // constant: number of the operating system
 };
 
 enum class ClientState : uint32_t { kFree, kLive };
@@ -167,6 +183,27 @@ struct Geometry {
   int64_t rings_offset = 0;    // uint32_t[kMaxClients][ring_capacity]
 };
 
+// The batching policies' parameters.
+struct BatchOptions {
+  int64_t timeout_ns = 5'000'000;  // `timeout`: how long a query waits for others
+  int32_t max_batch = 8;           // queries of a task, at most
+  int32_t least_percent = 0;       // `deferred`, `eager`: see sched::BatchCost
+  int32_t executors = 0;           // tasks released at a time; 0: as many as the cores can run
+};
+
+// The policies and their parameters, as text and numbers; what workers make theirs from.
+struct PolicyRecord {
+  char scheduling[32];
+  char batching[32];
+  char placement[32];
+  sched::PolicyOptions options;
+  BatchOptions batch;
+  uint32_t batches;        // whether queries wait for the batching loop; not with `none`
+  int32_t level;           // of interference, until something measures it
+  uint32_t tops_up;        // Needs::topping_up of the scheduling policy
+  uint32_t asks_for_more;  // Needs::revoking: it is asked without a free core too
+};
+
 struct alignas(kAlignment) Header {
   // Constant once the segment is shared.
   std::atomic<uint64_t> magic;  // stored last
@@ -174,14 +211,14 @@ struct alignas(kAlignment) Header {
   uint32_t header_bytes;
   Geometry geometry;
   int32_t server_pid;
-  int32_t admission;    // whether deadlines refuse
-  char scheduling[32];  // the policies' names
-  char batching[32];
-  char placement[32];
+  int32_t admission;  // whether deadlines refuse
 
   alignas(kAlignment) std::atomic<uint32_t> state;  // ServerState
   std::atomic<uint32_t> stop_requested;             // any rank's wish; rank 0 acts on it
   std::atomic<uint64_t> repairs;
+  std::atomic<uint64_t> revocations;  // of cores, amid a block
+  std::atomic<uint64_t> let_go_ns;    // from a revocation until the core was let go: their sum
+  std::atomic<uint64_t> longest_let_go_ns;
 
   alignas(kAlignment) pthread_mutex_t mutex;  // process-shared, robust
   int32_t queue_head;                         // the run queue: a list of tasks by `order`
@@ -190,6 +227,12 @@ struct alignas(kAlignment) Header {
   int32_t free_cores;
   int32_t live_workers;
   int64_t next_order;
+  int32_t inbox_head;  // of the queries that the batching loop doesn't know yet, as they came
+  int32_t inbox_tail;
+  PolicyRecord policies;
+  uint32_t epoch;                                      // of `policies`: one more with each change
+  int64_t decisions;                                   // that the scheduling policy was asked for
+  alignas(kAlignment) std::atomic<uint32_t> batching;  // futex: the batching loop has work
 };
 
 }  // namespace veltair::ipc

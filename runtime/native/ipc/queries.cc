@@ -39,13 +39,15 @@ bool Board::drop_query(int32_t query) {
     if (record.delivered != 0) free_query(query);
     return false;
   }
+  if (is(record.state, QueryState::kWaits)) {
+    record.abandoned = 1;  // freed when the batching loop comes to it
+    return false;
+  }
   if (!is(record.state, QueryState::kInTask)) return false;
   record.abandoned = 1;
   const TaskRecord& task = tasks_[record.task];
   if (!is(task.state, TaskState::kQueued)) return false;
-  for (int32_t q = record.task; q < record.task + task.task.queries; ++q) {
-    if (queries_[q].abandoned == 0) return false;  // others still want the task
-  }
+  if (is_wanted(record.task)) return false;
   cancel(record.task);
   return true;
 }
@@ -64,7 +66,7 @@ void Board::remove_client(int32_t client, int64_t /*now_ns*/) {
   record.pid = 0;
   step();
   put(record.state, ClientState::kFree);
-  dispatch(critical);
+  wake_for_work(critical);
 }
 
 Verdict Board::allocate(int32_t client, int32_t model, int32_t* query) {
@@ -106,26 +108,42 @@ sched::Admission Board::admission(const ModelRecord& model, int64_t deadline_ns,
   return sched::admit(backlog, model.expected_ns, deadline_ns, now_ns);
 }
 
-void Board::enqueue(int32_t query) {
-  QueryRecord& record = queries_[query];
-  TaskRecord& task = tasks_[query];
-  task.task = {.model = record.model,
-               .queries = 1,
-               .arrival_ns = record.arrival_ns,
-               .deadline_ns = record.deadline_ns,
+void Board::enter_inbox(int32_t query) {
+  const int32_t last = header_.inbox_tail;
+  queries_[query].next = kNone;
+  (last == kNone ? header_.inbox_head : queries_[last].next) = query;
+  header_.inbox_tail = query;
+}
+
+// Makes a task of the chain of queries that begins with `first`.
+void Board::enqueue(int32_t first, int32_t executor) {
+  TaskRecord& task = tasks_[first];
+  task.task = {.model = queries_[first].model,
+               .queries = 0,
+               .executor = executor,
+               .arrival_ns = queries_[first].arrival_ns,
                .order = header_.next_order++};
+  for (int32_t q = first; q != kNone; q = queries_[q].next) {
+    const QueryRecord& query = queries_[q];
+    ++task.task.queries;
+    task.task.arrival_ns = std::min(task.task.arrival_ns, query.arrival_ns);
+    if (query.deadline_ns == 0) continue;
+    const int64_t earliest_ns = task.task.deadline_ns;
+    task.task.deadline_ns =
+        earliest_ns == 0 ? query.deadline_ns : std::min(earliest_ns, query.deadline_ns);
+  }
+  task.task.passes = task.task.queries;
   task.worker = kNone;
-  const sched::Executor local{.total_cores = header_.geometry.n_cores,
-                              .free_cores = header_.free_cores,
-                              .queue_length = header_.queue_length};
-  task.task.executor = placement_->decide({.executors = {&local, 1}}, task.task, record.submit_ns);
-  record.task = query;
+  task.running = first;
   step();
   put(task.state, TaskState::kQueued);  // accepted from here on
   step();
-  put(record.state, QueryState::kInTask);
-  step();
-  link(query);
+  for (int32_t q = first; q != kNone; q = queries_[q].next) {
+    queries_[q].task = first;
+    put(queries_[q].state, QueryState::kInTask);
+    step();
+  }
+  link(first);
 }
 
 Verdict Board::submit(int32_t client, int32_t query, int64_t arrival_ns, int64_t deadline_ns,
@@ -158,10 +176,18 @@ Verdict Board::submit(int32_t client, int32_t query, int64_t arrival_ns, int64_t
   record.start_ns = now_ns;
   record.tag = tag;
   ++model.counters.accepted;
-  const sched::BatchDecision batch = batching_->decide(
-      {.waiting = 1, .oldest_arrival_ns = arrival_ns, .earliest_deadline_ns = deadline_ns}, now_ns);
-  if (batch.queries == 1) enqueue(query);
-  dispatch(critical);
+  record.next = kNone;
+  if (header_.policies.batches == 0) {
+    enqueue(query, 0);
+    wake_for_work(critical);
+  } else {
+    record.noticed = 0;
+    step();
+    put(record.state, QueryState::kWaits);
+    step();
+    enter_inbox(query);
+    critical.wake(header_.batching);
+  }
   return verdict;
 }
 
@@ -169,7 +195,7 @@ bool Board::release(int32_t client, int32_t query) {
   Critical critical(*this);
   QueryRecord& record = queries_[query];
   if (is(record.state, QueryState::kFree) || record.client != client) return false;
-  if (drop_query(query)) dispatch(critical);
+  if (drop_query(query)) wake_for_work(critical);
   return true;
 }
 
@@ -190,6 +216,7 @@ int32_t Board::collect(int32_t client, std::span<Ended> ended) {
     }
     ended[count++] = {.query = q,
                       .ok = query.failed == 0,
+                      .why = static_cast<Failure>(std::max<uint32_t>(query.failed, 1) - 1),
                       .tag = query.tag,
                       .queue_ns = query.start_ns - query.submit_ns,
                       .compute_ns = query.end_ns - query.start_ns,

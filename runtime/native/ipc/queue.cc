@@ -1,12 +1,14 @@
-// What the operations on the board share: the run queue, the ends of queries, the hand-out of
-// cores.
+// What the operations on the board share: the run queue, the ends of queries, wake-ups.
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <system_error>
 
 #include "native/ipc/board.h"
@@ -22,9 +24,7 @@ Board::Board(std::shared_ptr<Segment> segment)
       clients_(segment_->clients()),
       models_(segment_->models()),
       queries_(segment_->queries()),
-      tasks_(segment_->tasks()),
-      batching_(sched::make_batching(header_.batching)),
-      placement_(sched::make_placement(header_.placement)) {}
+      tasks_(segment_->tasks()) {}
 
 Board::Critical::Critical(Board& board) : board_(board) {
   const int error = pthread_mutex_lock(&board.header_.mutex);
@@ -37,6 +37,12 @@ Board::Critical::Critical(Board& board) : board_(board) {
 }
 
 Board::Critical::~Critical() {
+#ifdef VELTAIR_CHECK_STATE
+  if (const std::string wrong = board_.find_wrong(); !wrong.empty()) {
+    std::fprintf(stderr, "the shared segment contradicts itself: %s\n", wrong.c_str());
+    std::abort();
+  }
+#endif
   pthread_mutex_unlock(&board_.header_.mutex);
   for (int i = 0; i < count_; ++i) futex_wake_all(*words_[i]);
 }
@@ -93,57 +99,67 @@ void Board::free_query(int32_t query) {
   ++model.free_slots;
 }
 
-void Board::end_task(Critical& critical, int32_t task, std::string_view error, int64_t now_ns) {
-  TaskRecord& record = tasks_[task];
-  for (int32_t q = task; q < task + record.task.queries; ++q) {
-    QueryRecord& query = queries_[q];
-    query.end_ns = now_ns;
-    query.failed = error.empty() ? 0 : 1;
-    const size_t length = std::min(error.size(), sizeof query.error - 1);
-    std::memcpy(query.error, error.data(), length);
-    query.error[length] = '\0';
-  }
+void Board::fail(QueryRecord& query, std::string_view error, Failure why, int64_t now_ns) {
+  query.end_ns = now_ns;
+  query.failed = error.empty() ? 0 : 1 + static_cast<uint32_t>(why);
+  const size_t length = std::min(error.size(), sizeof query.error - 1);
+  std::memcpy(query.error, error.data(), length);
+  query.error[length] = '\0';
+}
+
+void Board::end_task(Critical& critical, int32_t task, std::string_view error, Failure why,
+                     int64_t now_ns) {
+  for (int32_t q = task; q != kNone; q = queries_[q].next) fail(queries_[q], error, why, now_ns);
   step();
-  put(record.state, TaskState::kFinishing);  // from here on repair goes forward
+  put(tasks_[task].state, TaskState::kFinishing);  // from here on repair goes forward
   step();
   finish(critical, task);
 }
 
+// Counts a query whose end is written, and hands it to its client, or frees it where nobody waits.
+void Board::end_query(Critical& critical, int32_t q) {
+  QueryRecord& query = queries_[q];
+  Counters& counters = models_[query.model].counters;
+  counters.queue_ns += query.start_ns - query.submit_ns;
+  counters.compute_ns += query.end_ns - query.start_ns;
+  counters.request_ns += query.end_ns - query.arrival_ns;
+  if (query.abandoned != 0) {
+    ++counters.failed[static_cast<int>(Failure::kCancelled)];
+    free_query(q);
+    return;
+  }
+  if (query.failed != 0) {
+    ++counters.failed[query.failed - 1];
+  } else {
+    ++counters.succeeded;
+    ++counters.latency[latency_bucket(query.end_ns - query.arrival_ns)];
+    if (query.deadline_ns == 0 || query.end_ns <= query.deadline_ns) ++counters.within_qos;
+  }
+  ClientRecord& client = clients_[query.client];
+  segment_->ring(query.client)[client.tail % header_.geometry.ring_capacity] =
+      static_cast<uint32_t>(q);
+  step();
+  put(query.state, QueryState::kDone);
+  step();
+  ++client.tail;
+  critical.wake(client.done);
+}
+
 void Board::finish(Critical& critical, int32_t task) {
   TaskRecord& record = tasks_[task];
-  Counters& counters = models_[record.task.model].counters;
   bool failed = false;
-  for (int32_t q = task; q < task + record.task.queries; ++q) {
-    QueryRecord& query = queries_[q];
-    if (!is(query.state, QueryState::kInTask)) continue;  // done before a repair
-    failed = query.failed != 0;
-    counters.queue_ns += query.start_ns - query.submit_ns;
-    counters.compute_ns += query.end_ns - query.start_ns;
-    counters.request_ns += query.end_ns - query.arrival_ns;
-    if (query.abandoned != 0) {
-      ++counters.failed[static_cast<int>(Failure::kCancelled)];
-      free_query(q);
-      continue;
-    }
-    if (failed) {
-      ++counters.failed[static_cast<int>(Failure::kError)];
-    } else {
-      ++counters.succeeded;
-      ++counters.latency[latency_bucket(query.end_ns - query.arrival_ns)];
-      if (query.deadline_ns == 0 || query.end_ns <= query.deadline_ns) ++counters.within_qos;
-    }
-    ClientRecord& client = clients_[query.client];
-    segment_->ring(query.client)[client.tail % header_.geometry.ring_capacity] = q;
-    step();
-    put(query.state, QueryState::kDone);
-    step();
-    ++client.tail;
-    critical.wake(client.done);
+  // The next one first: a query that is free may be another client's at once.
+  for (int32_t q = task, next = kNone; q != kNone; q = next) {
+    next = queries_[q].next;
+    if (!is(queries_[q].state, QueryState::kInTask)) continue;  // done before a repair
+    failed = queries_[q].failed != 0;
+    end_query(critical, q);
   }
-  if (!failed) ++counters.executions;
+  if (!failed) ++models_[record.task.model].counters.executions;
   step();
   put(record.state, TaskState::kNone);
   step();
+  if (header_.policies.batches != 0) critical.wake(header_.batching);
 }
 
 void Board::cancel(int32_t task) {
@@ -151,64 +167,40 @@ void Board::cancel(int32_t task) {
   put(record.state, TaskState::kNone);
   step();
   unlink(task);
-  for (int32_t q = task; q < task + record.task.queries; ++q) {
+  for (int32_t q = task, next = kNone; q != kNone; q = next) {
+    next = queries_[q].next;
     ++models_[record.task.model].counters.failed[static_cast<int>(Failure::kCancelled)];
     free_query(q);
   }
 }
 
-void Board::grant(int32_t worker, int32_t wanted) {
-  sched::Running& running = workers_[worker].running;
-  for (CoreRecord& core : cores_) {
-    if (header_.free_cores == 0 || running.cores_held >= wanted) break;
-    if (core.owner.load(std::memory_order_relaxed) != kNone) continue;
-    core.owner.store(worker, std::memory_order_release);
-    step();
-    ++running.cores_held;
-    --header_.free_cores;
+bool Board::is_wanted(int32_t task) const {
+  for (int32_t q = task; q != kNone; q = queries_[q].next) {
+    if (queries_[q].abandoned == 0) return true;
   }
+  return false;
 }
 
-void Board::give_back(int32_t worker, int32_t keep) {
-  sched::Running& running = workers_[worker].running;
-  for (size_t c = cores_.size(); c-- > 0;) {
-    if (running.cores_held <= keep) break;
-    if (cores_[c].owner.load(std::memory_order_relaxed) != worker) continue;
-    cores_[c].owner.store(kNone, std::memory_order_release);
-    step();
-    --running.cores_held;
-    ++header_.free_cores;
-  }
-}
-
-void Board::top_up_blocks(Critical& critical) {
-  while (header_.free_cores > 0) {
-    int32_t oldest = kNone;
-    for (int32_t w = 0; w < static_cast<int32_t>(workers_.size()); ++w) {
-      const sched::Running& running = workers_[w].running;
-      if (running.task == kNone || running.cores_held >= running.cores_wanted) continue;
-      if (oldest == kNone ||
-          tasks_[running.task].task.order < tasks_[workers_[oldest].running.task].task.order) {
-        oldest = w;
-      }
-    }
-    if (oldest == kNone) return;
-    grant(oldest, workers_[oldest].running.cores_wanted);
-    critical.wake(workers_[oldest].cores);
-  }
-}
-
-void Board::dispatch(Critical& critical) {
-  top_up_blocks(critical);
-  int32_t startable = std::min(header_.queue_length, header_.free_cores);
-  for (WorkerRecord& worker : workers_) {
-    if (startable == 0) return;
-    if (!is(worker.state, WorkerState::kIdle)) continue;
+// Wakes workers to ask the policy, for a caller that can't: an idle one for each task that could
+// begin, or else one that waits at a boundary.
+void Board::wake_for_work(Critical& critical) {
+  const bool asks_always = header_.policies.asks_for_more != 0;
+  int32_t startable =
+      asks_always ? header_.queue_length : std::min(header_.queue_length, header_.free_cores);
+  int32_t waiting = kNone;
+  for (int32_t w = 0; w < static_cast<int32_t>(workers_.size()); ++w) {
+    WorkerRecord& worker = workers_[w];
+    if (waiting == kNone && worker.running.waits() && header_.free_cores > 0) waiting = w;
+    if (startable == 0 || !is(worker.state, WorkerState::kIdle)) continue;
     --startable;
+    waiting = w;  // it will ask about all
     if (worker.signalled != 0) continue;
     worker.signalled = 1;
     critical.wake(worker.work);
   }
+  if (waiting == kNone || workers_[waiting].signalled != 0) return;
+  workers_[waiting].signalled = 1;
+  critical.wake(workers_[waiting].work);
 }
 
 int latency_bucket(int64_t latency_ns) {

@@ -4,6 +4,7 @@
 // dead process had begun and not committed is undone, what it had committed is carried to its end.
 // It may run into a repair that died too: every step is safe to repeat.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "native/ipc/board.h"
@@ -14,6 +15,7 @@ void Board::repair(Critical& critical) {
   settle_tasks(critical);
   settle_workers();
   rebuild_queue();
+  rebuild_inbox();
   rebuild_slots();
   rebuild_rings();
   header_.repairs.fetch_add(1, std::memory_order_relaxed);
@@ -21,7 +23,9 @@ void Board::repair(Critical& critical) {
     if (is(client.state, ClientState::kLive)) critical.wake(client.done);
   }
   for (WorkerRecord& worker : workers_) worker.signalled = 0;
-  dispatch(critical);
+  top_up_blocks(critical);
+  wake_for_work(critical);
+  critical.wake(header_.batching);
 }
 
 void Board::settle_tasks(Critical& critical) {
@@ -33,7 +37,7 @@ void Board::settle_tasks(Critical& critical) {
       finish(critical, t);
       continue;
     }
-    for (int32_t q = t; q < t + task.task.queries; ++q) {
+    for (int32_t q = t; q != kNone; q = queries_[q].next) {
       put(queries_[q].state, QueryState::kInTask);
       queries_[q].task = t;
     }
@@ -42,6 +46,8 @@ void Board::settle_tasks(Critical& critical) {
                        workers_[task.worker].running.task == t &&
                        !is(workers_[task.worker].state, WorkerState::kAbsent);
     if (named) continue;
+    task.running = t;
+    task.task.passes = task.task.queries;
     task.task.next_layer = 0;
     put(task.state, TaskState::kQueued);
   }
@@ -60,28 +66,46 @@ void Board::settle_workers() {
     const int32_t t = running.task;
     if (t == kNone || !is(tasks_[t].state, TaskState::kRunning) || tasks_[t].worker != w) {
       running = {};
+      worker.assigned = 0;
       put(worker.state, WorkerState::kIdle);
     } else {
       put(worker.state, WorkerState::kBusy);
     }
     running.cores_held = 0;
   }
-  header_.free_cores = 0;
-  for (CoreRecord& core : cores_) {
-    const int32_t owner = core.owner.load(std::memory_order_relaxed);
-    if (owner != kNone && workers_[owner].running.task != kNone) {
-      ++workers_[owner].running.cores_held;
-    } else {
-      core.owner.store(kNone, std::memory_order_release);
-      ++header_.free_cores;
-    }
-  }
-  // A worker that was to begin its block and got no core before the death: it must have one.
+  settle_cores();
   for (int32_t w = 0; w < header_.geometry.n_workers; ++w) {
     sched::Running& running = workers_[w].running;
-    if (running.task == kNone || running.cores_held > 0) continue;
-    running.cores_wanted = std::max(running.cores_wanted, 1);
-    grant(w, 1);
+    if (running.task == kNone) continue;
+    give_back(w, running.cores_wanted);  // too many: it died at its boundary
+    if (running.cores_held > 0) continue;
+    // A block without a core is one that the dead process was just giving: it was never begun.
+    running.cores_wanted = 0;
+    workers_[w].assigned = 0;
+  }
+}
+
+void Board::settle_cores() {
+  const auto has_block = [this](int32_t worker) {
+    return worker >= 0 && workers_[worker].running.task != kNone &&
+           workers_[worker].running.cores_wanted > 0;
+  };
+  header_.free_cores = 0;
+  for (int32_t c = 0; c < header_.geometry.n_cores; ++c) {
+    CoreRecord& core = cores_[c];
+    int32_t owner = core.owner.load(std::memory_order_relaxed);
+    int32_t heir = core.heir.load(std::memory_order_relaxed);
+    if (heir != kNone && heir != kNobody && !has_block(heir)) heir = kNobody;
+    if (!has_block(owner)) owner = heir == kNobody ? kNone : heir;
+    if (owner == heir || owner == kNone) heir = kNone;
+    core.owner.store(owner, std::memory_order_release);
+    core.heir.store(heir, std::memory_order_release);
+    const int32_t holder = in_hand(c);
+    if (holder != kNone) {
+      ++workers_[holder].running.cores_held;
+    } else if (owner == kNone) {
+      ++header_.free_cores;
+    }
   }
 }
 
@@ -95,6 +119,16 @@ void Board::rebuild_queue() {
   header_.queue_head = header_.queue_tail = kNone;
   header_.queue_length = 0;
   for (int32_t t : waiting) link(t);
+}
+
+void Board::rebuild_inbox() {
+  std::vector<int32_t> waiting;
+  for (int32_t q = 0; q < header_.geometry.n_slots; ++q) {
+    if (is(queries_[q].state, QueryState::kWaits) && queries_[q].noticed == 0) waiting.push_back(q);
+  }
+  std::ranges::sort(waiting, {}, [this](int32_t q) { return std::pair(queries_[q].submit_ns, q); });
+  header_.inbox_head = header_.inbox_tail = kNone;
+  for (const int32_t q : waiting) enter_inbox(q);
 }
 
 void Board::rebuild_slots() {

@@ -13,6 +13,9 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "native/sched/batching.h"
+#include "native/sched/placement.h"
+
 namespace veltair::ipc {
 namespace {
 
@@ -53,11 +56,6 @@ struct Plan {
 void check(const SegmentSpec& spec) {
   if (spec.cpus.empty()) throw std::invalid_argument("a segment needs at least one core");
   if (spec.workers < 1) throw std::invalid_argument("a segment needs at least one worker");
-  for (const std::string* name : {&spec.scheduling, &spec.batching, &spec.placement}) {
-    if (name->size() >= sizeof(Header::scheduling)) {
-      throw std::invalid_argument("a policy's name is too long: " + *name);
-    }
-  }
   for (const ModelSpec& model : spec.models) {
     if (model.name.empty() || model.name.size() >= sizeof(ModelRecord::name)) {
       throw std::invalid_argument("a model's name has 1 to 255 bytes: " + model.name);
@@ -130,11 +128,11 @@ void fill_header(Header& header, const Plan& plan, const SegmentSpec& spec) {
   header.geometry = plan.geometry;
   header.server_pid = getpid();
   header.admission = spec.admission ? 1 : 0;
-  copy_name(header.scheduling, sizeof header.scheduling, spec.scheduling);
-  copy_name(header.batching, sizeof header.batching, spec.batching);
-  copy_name(header.placement, sizeof header.placement, spec.placement);
+  header.policies = make_record(spec.policies, plan.geometry.n_cores);
   header.queue_head = kNone;
   header.queue_tail = kNone;
+  header.inbox_head = kNone;
+  header.inbox_tail = kNone;
   header.free_cores = plan.geometry.n_cores;
   init_mutex(header.mutex);
 }
@@ -162,8 +160,49 @@ void fill_model(const Segment& segment, ModelRecord& record, const ModelSpec& sp
 
 }  // namespace
 
+namespace {
+
+void check(const BatchOptions& batch) {
+  const auto refuse = [](const char* name, int64_t value, const char* rule) {
+    throw std::invalid_argument(std::string(name) + " = " + std::to_string(value) + ": " + rule);
+  };
+  if (batch.timeout_ns < 0) refuse("timeout_ns", batch.timeout_ns, "at least 0 ns");
+  if (batch.max_batch < 1) refuse("max_batch", batch.max_batch, "at least 1 query");
+  if (batch.executors < 0) refuse("executors", batch.executors, "at least 1 (0: chosen)");
+  if (batch.least_percent < 0 || batch.least_percent > 100) {
+    refuse("least_percent", batch.least_percent, "from 0 to 100 %");
+  }
+}
+
+}  // namespace
+
+PolicyRecord make_record(const Policies& policies, int32_t total_cores) {
+  PolicyRecord record{};
+  const auto scheduling =
+      sched::make_policy(policies.scheduling, total_cores, {}, policies.options);
+  const bool batches = sched::make_batching(policies.batching)->name() != "none";
+  check(policies.batch);
+  sched::make_placement(policies.placement);
+  const sched::Needs needs = scheduling->needs();
+  copy_name(record.scheduling, sizeof record.scheduling, policies.scheduling);
+  copy_name(record.batching, sizeof record.batching, policies.batching);
+  copy_name(record.placement, sizeof record.placement, policies.placement);
+  record.options = policies.options;
+  record.batch = policies.batch;
+  record.batches = batches ? 1 : 0;
+  record.level = policies.level;
+  record.tops_up = needs.topping_up ? 1 : 0;
+  record.asks_for_more = needs.revoking ? 1 : 0;
+  if (policies.level < 0) {
+    throw std::invalid_argument("level = " + std::to_string(policies.level) +
+                                ": interference levels count from 0");
+  }
+  return record;
+}
+
 std::shared_ptr<Segment> Segment::create(const SegmentSpec& spec) {
   const Plan plan = plan_layout(spec);
+  make_record(spec.policies, plan.geometry.n_cores);  // throws before anything is made
   const int64_t bytes = plan.geometry.bytes;
   const int fd = memfd_create("veltair", MFD_CLOEXEC);
   if (fd < 0) fail("memfd_create");
@@ -183,6 +222,7 @@ std::shared_ptr<Segment> Segment::create(const SegmentSpec& spec) {
   fill_header(header, plan, spec);
   for (int32_t c = 0; c < header.geometry.n_cores; ++c) {
     segment->cores()[c].owner = kNone;
+    segment->cores()[c].heir = kNone;
     segment->cores()[c].cpu = spec.cpus[c];
   }
   for (WorkerRecord& worker : segment->workers()) worker.running.task = kNone;

@@ -25,15 +25,27 @@ struct ModelSpec {
   std::string metadata;
 };
 
+// The three decisions' policies, by name, and their parameters.
+struct Policies {
+  std::string scheduling = "model";
+  std::string batching = "none";
+  std::string placement = "local";
+  sched::PolicyOptions options;
+  BatchOptions batch;
+  int32_t level = 0;  // of interference, until something measures it
+};
+
 struct SegmentSpec {
   std::vector<int32_t> cpus;  // the cores to serve on
   int32_t workers = 1;
   bool admission = false;
-  std::string scheduling = "model";
-  std::string batching = "none";
-  std::string placement = "local";
+  Policies policies;
   std::vector<ModelSpec> models;
 };
+
+// The policies as the segment holds them. Throws std::invalid_argument for a name or a parameter
+// that there isn't, with what there is.
+PolicyRecord make_record(const Policies& policies, int32_t total_cores);
 
 // Shared memory with the layout of layout.h.
 //

@@ -39,7 +39,8 @@ ModelCounts model_counts(const Segment& segment, int32_t model) {
   for (const std::atomic<uint64_t>& bucket : counters.latency) counts.latency.push_back(bucket);
   for (int32_t slot = 0; slot < record.slots; ++slot) {
     const QueryRecord& query = segment.queries()[record.first_slot + slot];
-    counts.pending += is(query.state, QueryState::kInTask) ? 1 : 0;
+    const bool waits = is(query.state, QueryState::kWaits);
+    counts.pending += waits || is(query.state, QueryState::kInTask) ? 1 : 0;
   }
   return counts;
 }

@@ -1,8 +1,10 @@
 #include "native/ipc/worker.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <span>
 #include <stdexcept>
@@ -17,56 +19,62 @@ namespace {
 // An idle worker looks for work this often even if nobody wakes it: whoever should have may have
 // died between the queue and the wake-up.
 constexpr int64_t kLookNs = 1'000'000'000;
+// How often the second thread looks whether a kernel has left a core that is to be let go.
+constexpr std::chrono::microseconds kLeavingLook(20);
+// What is recorded of one event: a decision about each worker, and queries that are refused on the
+// way, with the queue each time.
+constexpr int32_t kRecordedRefusals = 64;
+constexpr int32_t kRecordedQueue = 16'384;
 
-std::vector<int> cpus_of(const Segment& segment) {
-  std::vector<int> cpus;
-  for (const CoreRecord& core : segment.cores()) cpus.push_back(core.cpu);
-  return cpus;
-}
-
-int most_layers(const std::vector<sched::ModelProfile>& profiles) {
-  int most = 0;
-  for (const sched::ModelProfile& profile : profiles) most = std::max(most, profile.layers());
-  return most;
+std::unique_ptr<sched::Recorder> make_recorder(const Segment& segment, std::optional<int> record) {
+  if (!record) return nullptr;
+  const auto workers = static_cast<int32_t>(segment.workers().size());
+  return std::make_unique<sched::Recorder>(
+      *record,
+      sched::RecordRoom{
+          .workers = workers, .queue = kRecordedQueue, .decisions = workers + kRecordedRefusals});
 }
 
 }  // namespace
 
 Worker::Worker(const std::shared_ptr<Segment>& segment, int32_t index,
-               std::vector<WorkerModel> models, const engine::GangOptions& options)
+               std::vector<sched::ModelProfile> profiles, std::unique_ptr<Executor> executor,
+               std::optional<int> record)
     : board_(segment),
       index_(index),
-      gang_(std::make_shared<engine::Gang>(cpus_of(*segment), options)),
+      profiles_(std::move(profiles)),
+      executor_(std::move(executor)),
+      recorder_(make_recorder(*segment, record)),
       cores_(segment->cores().size()) {
-  if (models.size() != segment->models().size()) {
-    throw std::invalid_argument("a worker needs one entry for each of the segment's models");
+  if (profiles_.size() != segment->models().size()) {
+    throw std::invalid_argument("a worker needs one profile for each of the segment's models");
   }
   if (index < 0 || index >= static_cast<int32_t>(segment->workers().size())) {
     throw std::invalid_argument("no such worker: " + std::to_string(index));
   }
-  for (WorkerModel& each : models) {
-    instances_.push_back(each.model ? std::make_unique<engine::Instance>(each.model, gang_)
-                                    : nullptr);
-    if (!each.model) {
-      each.profile.cores = {1};  // of no use to a policy, but well formed
-      each.profile.model_ns = {1};
-      each.profile.finish();
-    }
-    profiles_.push_back(std::move(each.profile));
-  }
-  policy_ = sched::make_policy(segment->header().scheduling,
-                               static_cast<int32_t>(segment->cores().size()), profiles_);
-  const sched::Needs needs = policy_->needs();
-  if (needs.waiting || needs.refusing || needs.revoking) {
-    throw std::invalid_argument("the scheduling policy `" + std::string(policy_->name()) +
-                                "` makes tasks wait at boundaries, which only the simulator can");
-  }
-  variants_.resize(most_layers(profiles_));
+  make_policies();
 }
 
 Worker::~Worker() {
   leave();
   if (core_watcher_.joinable()) core_watcher_.join();
+}
+
+void Worker::make_policies() {
+  const PolicyRecord record = board_.policies(&epoch_);
+  policy_ =
+      sched::make_policy(record.scheduling, static_cast<int32_t>(board_.segment().cores().size()),
+                         profiles_, record.options);
+  interference_ = std::make_unique<sched::ConstantInterference>(record.level);
+  if (recorder_) {
+    recorder_->tell_policy(record.scheduling, record.options, static_cast<int32_t>(epoch_));
+  }
+}
+
+// Writes what was noted of a step's decisions, now that the mutex is left.
+Step Worker::recorded(const Step& step) {
+  if (recorder_) recorder_->flush();
+  return step;
 }
 
 void Worker::leave() {
@@ -83,17 +91,17 @@ void Worker::beat() {
 }
 
 void Worker::run() {
-  const Scheduler scheduler{*policy_, profiles_};
   WorkerRecord& record = board_.segment().workers()[index_];
   board_.join(index_, getpid(), monotonic_ns());
   core_watcher_ = std::thread([this] { watch_cores(); });
-  while (!leaving_) {
-    const Step step = board_.take(index_, scheduler, monotonic_ns());
-    if (step.stop) break;
-    if (step.decision.task == kNone) {
+  Step step;
+  while (!step.stop && !(leaving_ && !step.waits)) {
+    step = recorded(board_.take(index_, scheduler(), monotonic_ns()));
+    while (step.decision.task != kNone) step = run_block(step.decision);
+    if (step.stale) {
+      make_policies();
+    } else if (!step.stop) {
       futex_wait(record.work, step.seen, kLookNs);
-    } else {
-      serve(step);
     }
   }
   leave();
@@ -101,73 +109,96 @@ void Worker::run() {
   board_.remove_worker(index_, monotonic_ns());
 }
 
-void Worker::serve(const Step& first) {
-  const Scheduler scheduler{*policy_, profiles_};
-  const int32_t task = first.decision.task;
-  const int32_t model = board_.segment().tasks()[task].task.model;
-  const int32_t layers = profiles_[model].layers();
+// Runs a block, and says what comes next.
+Step Worker::run_block(const sched::Decision& block) {
+  const TaskRecord& task = board_.segment().tasks()[block.task];
+  const int32_t model = task.task.model;
   std::string error;
   try {
-    if (!instances_[model]) throw std::runtime_error("this worker could not load the model");
-    engine::Instance& instance = *instances_[model];
-    bind(instance, task);
-    sched::Decision block = first.decision;
-    while (true) {
-      run_block(instance, block);
-      if (block.layer_end >= layers) break;
-      block = board_.next_block(index_, scheduler, block.layer_end, monotonic_ns()).decision;
+    if (block.layer_begin == 0) {
+      executor_->begin(model, task.running - board_.segment().models()[model].first_slot);
     }
+    run_layers(block);
   } catch (const std::exception& exception) {
     error = exception.what();
     if (error.empty()) error = "the kernel failed";
   }
+  const bool is_last = block.layer_end >= profiles_[model].layers() && task.task.passes == 1;
+  if (error.empty() && !is_last) {
+    return recorded(board_.next_block(index_, scheduler(), block.layer_end, monotonic_ns()));
+  }
   board_.complete(index_, error, monotonic_ns());
+  if (leaving_) return {};
+  return recorded(board_.take(index_, scheduler(), monotonic_ns()));
 }
 
-void Worker::bind(engine::Instance& instance, int32_t task) {
-  const Segment& segment = board_.segment();
-  const ModelRecord& model = segment.models()[segment.tasks()[task].task.model];
-  const int32_t slot = task - model.first_slot;
-  for (int32_t i = 0; i < model.inputs; ++i) {
-    instance.bind_input(i, segment.tensor(model, i, slot));
-  }
-  for (int32_t o = 0; o < model.outputs; ++o) {
-    instance.bind_output(o, segment.tensor(model, model.inputs + o, slot));
-  }
-}
-
-void Worker::run_block(engine::Instance& instance, const sched::Decision& block) {
-  {
-    const std::scoped_lock lock(gang_mutex_);
-    take_cores();
-    in_block_ = true;
-  }
+void Worker::run_layers(const sched::Decision& block) {
+  await_core();
+  const int32_t model = board_.segment().tasks()[block.task].task.model;
   try {
-    // One variant a layer for now: each layer's first, at every level.
-    const std::span<uint16_t> variants(variants_.data(), block.layer_end - block.layer_begin);
-    instance.run({block.layer_begin, block.layer_end}, variants);
+    executor_->run(model, {block.layer_begin, block.layer_end}, block.level);
   } catch (...) {
-    const std::scoped_lock lock(gang_mutex_);
+    const std::scoped_lock lock(cores_mutex_);
     in_block_ = false;
     throw;
   }
-  const std::scoped_lock lock(gang_mutex_);
+  const std::scoped_lock lock(cores_mutex_);
   in_block_ = false;
 }
 
-void Worker::take_cores() {
+// Begins the block on the cores that are there; another worker may still have to let them go.
+void Worker::await_core() {
+  std::atomic<uint32_t>& word = board_.segment().workers()[index_].cores;
+  while (true) {
+    const uint32_t seen = word.load(std::memory_order_acquire);
+    {
+      const std::scoped_lock lock(cores_mutex_);
+      if (take_cores() > 0) {
+        in_block_ = true;
+        return;
+      }
+      let_cores_go();
+    }
+    futex_wait(word, seen, kLookNs);
+  }
+}
+
+int32_t Worker::take_cores() {
   const int32_t count = board_.held_cores(index_, cores_);
-  gang_->set_cores({cores_.data(), static_cast<size_t>(count)});
+  if (count > 0) executor_->set_cores({cores_.data(), static_cast<size_t>(count)});
+  return count;
+}
+
+// Lets go what the running block has left; returns whether some are still in use.
+bool Worker::let_cores_go() {
+  const int32_t count = board_.leaving_cores(index_, cores_);
+  bool some_left = false;
+  for (int32_t i = 0; i < count; ++i) {
+    // Its own revocation first: a later one of the same core is for later.
+    const int64_t revoked_ns = board_.segment().cores()[cores_[i]].revoked_ns;
+    if (executor_->in_use(cores_[i])) {
+      some_left = true;
+    } else {
+      board_.let_go(index_, cores_[i], revoked_ns, monotonic_ns());
+    }
+  }
+  return some_left;
 }
 
 void Worker::watch_cores() {
+  prctl(PR_SET_TIMERSLACK, 1UL);  // else a look takes some 50 us longer
   std::atomic<uint32_t>& word = board_.segment().workers()[index_].cores;
   uint32_t seen = word.load(std::memory_order_acquire);
+  bool leaving = false;
   while (!leaving_) {
-    futex_wait(word, seen, -1);
+    if (leaving) {
+      std::this_thread::sleep_for(kLeavingLook);
+    } else {
+      futex_wait(word, seen, -1);
+    }
     seen = word.load(std::memory_order_acquire);
-    const std::scoped_lock lock(gang_mutex_);
-    if (in_block_) take_cores();
+    const std::scoped_lock lock(cores_mutex_);
+    leaving = in_block_ && take_cores() > 0 && let_cores_go();
   }
 }
 

@@ -5,37 +5,33 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
-#include "native/engine/gang.h"
-#include "native/engine/instance.h"
-#include "native/engine/model.h"
 #include "native/ipc/board.h"
+#include "native/ipc/executor.h"
+#include "native/sched/interference.h"
 #include "native/sched/policy.h"
+#include "native/sched/record.h"
 
 namespace veltair::ipc {
 
-// One model as a worker runs it; without `model` it is not served.
-struct WorkerModel {
-  std::shared_ptr<const engine::Model> model;
-  sched::ModelProfile profile;
-};
-
 // Serves one place of the worker table.
 //
-// Kernels read and write the queries' slots where they are. Between blocks the policy is asked
-// under the segment's mutex; cores that come free meanwhile are let into the running block by a
-// second thread, which sleeps otherwise.
+// Between blocks the policy is asked under the segment's mutex. A second thread, which sleeps
+// otherwise, lets cores that come free into the running block, and out of it those that the policy
+// gives to another.
 //
-// Ownership: shares segment and models; owns its gang and one instance a model. Thread-safety:
-// `run` once, on any thread; `beat` and `leave` from any other.
+// Ownership: shares the segment, owns the executor. Thread-safety: `run` once, on any thread;
+// `beat` and `leave` from any other.
 class Worker {
  public:
-  // Makes gang and instances, so that serving allocates nothing. `models` are in the segment's
-  // order. Throws engine::Error, std::invalid_argument, std::bad_alloc.
-  Worker(const std::shared_ptr<Segment>& segment, int32_t index, std::vector<WorkerModel> models,
-         const engine::GangOptions& options);
+  // `profiles` are in the segment's order. `record` is an open file to record decisions
+  // in. Throws std::invalid_argument.
+  Worker(const std::shared_ptr<Segment>& segment, int32_t index,
+         std::vector<sched::ModelProfile> profiles, std::unique_ptr<Executor> executor,
+         std::optional<int> record = std::nullopt);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -46,24 +42,33 @@ class Worker {
   void leave();
   // A sign of life, for a thread that is not held up by kernels.
   void beat();
+  // The errno of the write that ended the recording of decisions; 0: none did. From any thread.
+  int record_error() const { return recorder_ ? recorder_->error() : 0; }
 
  private:
-  void serve(const Step& first);
-  void run_block(engine::Instance& instance, const sched::Decision& block);
-  void bind(engine::Instance& instance, int32_t task);
-  void take_cores();
+  Scheduler scheduler() const {
+    return {*policy_, profiles_, interference_.get(), epoch_, recorder_.get()};
+  }
+  void make_policies();
+  Step recorded(const Step& step);
+  Step run_block(const sched::Decision& block);
+  void run_layers(const sched::Decision& block);
+  void await_core();
+  int32_t take_cores();
+  bool let_cores_go();
   void watch_cores();
 
   Board board_;
   const int32_t index_;
-  std::vector<sched::ModelProfile> profiles_;
+  const std::vector<sched::ModelProfile> profiles_;
+  const std::unique_ptr<Executor> executor_;
+  const std::unique_ptr<sched::Recorder> recorder_;  // null: decisions are not recorded
   std::unique_ptr<sched::Policy> policy_;
-  std::shared_ptr<engine::Gang> gang_;
-  std::vector<std::unique_ptr<engine::Instance>> instances_;  // by model; null: not served
-  std::vector<int32_t> cores_;                                // room for held_cores
-  std::vector<uint16_t> variants_;                            // room for a block's
-  std::mutex gang_mutex_;  // orders block boundaries and the second thread's grants
-  bool in_block_ = false;  // guarded by gang_mutex_
+  std::unique_ptr<sched::Interference> interference_;
+  uint32_t epoch_ = 0;          // of these
+  std::vector<int32_t> cores_;  // room for core numbers; guarded by cores_mutex_
+  std::mutex cores_mutex_;      // orders block boundaries and the second thread's changes
+  bool in_block_ = false;       // guarded by cores_mutex_
   std::atomic<bool> leaving_{false};
   std::thread core_watcher_;
 };

@@ -16,7 +16,7 @@ Decision BlockPolicy::decide(const View& view, const Event& event, int64_t /*now
   const int32_t begin = task.next_layer;
   const int64_t next_block = int64_t{begin / layers_per_block_ + 1} * layers_per_block_;
   const auto end = static_cast<int32_t>(std::min<int64_t>(next_block, plan.layers()));
-  const int64_t budget_ns = plan.share_ns(begin, end);
+  const int64_t budget_ns = plan.share_ns(begin, end) / task.queries;
   const int32_t cores = plan.cores_for(begin, end, budget_ns, 0);
   const bool met = plan.time_ns(begin, end, cores, 0) <= budget_ns;
   return {.task = id,

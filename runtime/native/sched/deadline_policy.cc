@@ -100,8 +100,8 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
     const int64_t share_left_ns = std::max<int64_t>(plan.share_ns(begin, plan.layers()), 1);
     const double part =
         static_cast<double>(plan.share_ns(begin, end)) / static_cast<double>(share_left_ns);
-    const int64_t left_ns =
-        task.deadline_ns == 0 ? plan.share_ns(begin, plan.layers()) : time_left(task, now_ns);
+    const int64_t left_ns = task.deadline_ns == 0 ? plan.share_ns(begin, plan.layers())
+                                                  : time_left(task, now_ns) / task.passes;
     const auto budget_ns =
         static_cast<int64_t>(part * static_cast<double>(left_ns) * options_.margin_percent / 100);
     cores = plan.cores_for(begin, end, budget_ns, level);

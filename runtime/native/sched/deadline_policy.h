@@ -35,7 +35,9 @@ class DeadlinePolicy final : public Policy {
                  std::span<const ModelProfile> models, const PolicyOptions& options);
 
   std::string_view name() const override { return name_; }
-  Needs needs() const override { return {.waiting = true, .refusing = true, .revoking = true}; }
+  Needs needs() const override {
+    return {.waiting = true, .refusing = true, .revoking = true, .queued = kWholeQueue};
+  }
   Decision decide(const View& view, const Event& event, int64_t now_ns) const override;
 
  private:
@@ -55,8 +57,9 @@ class DeadlinePolicy final : public Policy {
                  int64_t now_ns) const;
   Decision revoke(const View& view, const Outlook& urgent, int64_t now_ns) const;
   int64_t best_ns(const Task& task, int32_t cores) const {
-    return best_ns_[task.model][static_cast<size_t>(cores) * (plans_[task.model].layers() + 1) +
-                                task.next_layer];
+    const int64_t* row = best_ns_[task.model].data() +
+                         static_cast<size_t>(cores) * (plans_[task.model].layers() + 1);
+    return row[task.next_layer] + (task.passes - 1) * row[0];
   }
 
   const std::string_view name_;  // one of the constants in policy.cc

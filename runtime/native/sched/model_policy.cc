@@ -1,7 +1,12 @@
 #include "native/sched/model_policy.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace veltair::sched {
 namespace {
+
+constexpr int32_t kMostQueries = 32;  // a larger task gets the cores of one of this size
 
 Reason reason_of(CoreNeed need) {
   switch (need) {
@@ -19,8 +24,15 @@ Reason reason_of(CoreNeed need) {
 
 ModelPolicy::ModelPolicy(int32_t total_cores, std::span<const ModelProfile> models) {
   for (const ModelProfile& model : models) {
-    const NeededCores needed = needed_cores(model, total_cores);
-    plans_.push_back({model.layers(), needed.cores, reason_of(needed.need)});
+    Plan plan{.layers = model.layers(), .by_queries = {}};
+    ModelProfile each = model;
+    for (int32_t queries = 1; queries <= kMostQueries; ++queries) {
+      // Where there is a target it stays one: 0 would say that there is none.
+      if (model.qos_ns > 0) each.qos_ns = std::max<int64_t>(model.qos_ns / queries, 1);
+      const NeededCores needed = needed_cores(each, total_cores);
+      plan.by_queries.push_back({needed.cores, reason_of(needed.need)});
+    }
+    plans_.push_back(std::move(plan));
   }
 }
 
@@ -30,12 +42,13 @@ Decision ModelPolicy::decide(const View& view, const Event& event, int64_t /*now
   if (id == kNone) return {};
   const Task& task = view.tasks[id];
   const Plan& plan = plans_[task.model];
+  const Cores& found = plan.by_queries[std::clamp(task.queries, 1, kMostQueries) - 1];
   return {.task = id,
           .layer_begin = task.next_layer,
           .layer_end = plan.layers,
           .level = 0,
-          .cores = plan.cores,
-          .reason = plan.reason};
+          .cores = found.cores,
+          .reason = found.reason};
 }
 
 }  // namespace veltair::sched

@@ -22,10 +22,13 @@ class ModelPolicy final : public Policy {
   Decision decide(const View& view, const Event& event, int64_t now_ns) const override;
 
  private:
-  struct Plan {
-    int32_t layers;
+  struct Cores {
     int32_t cores;
     Reason reason;
+  };
+  struct Plan {
+    int32_t layers;
+    std::vector<Cores> by_queries;  // of a task of 1, 2, ... queries, one after the other
   };
   std::vector<Plan> plans_;  // by model
 };

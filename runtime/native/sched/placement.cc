@@ -13,7 +13,8 @@ class LocalPlacement final : public PlacementPolicy {
   int32_t decide(const PlacementView& view, const Task& /*task*/,
                  int64_t /*now_ns*/) const override {
     for (int32_t i = 0; i < static_cast<int32_t>(view.executors.size()); ++i) {
-      if (view.executors[i].kind == ExecutorKind::kLocalCores) return i;
+      const bool is_free = view.free == nullptr || view.free->contains(i);
+      if (is_free && view.executors[i].kind == ExecutorKind::kLocalCores) return i;
     }
     return kNone;
   }

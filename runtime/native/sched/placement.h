@@ -43,7 +43,8 @@ class PlacementPolicy {
 
 // Makes the policy that the configuration calls `name`; throws std::invalid_argument otherwise.
 //
-// `local`: the node's own cores, busy or not.
+// `local`: the node's own cores; a free one of several executors there, where the caller says
+// which are.
 // `first-fit`: the free executor with the smallest id, so that under little load those with large
 // ids stay idle and can be given back (Symphony §3.2). Reads `free` alone: O(log executors).
 std::unique_ptr<PlacementPolicy> make_placement(std::string_view name);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 namespace veltair::sched {
 
@@ -132,6 +133,9 @@ int32_t ModelPlan::cut(int32_t begin, int32_t end, int32_t cores, int32_t level,
 }
 
 ModelProfile resampled(const ModelProfile& profile, const std::vector<int32_t>& cores) {
+  if (cores.empty() || *std::min_element(cores.begin(), cores.end()) < 1) {
+    throw std::invalid_argument("a profile has core counts from 1");
+  }
   ModelProfile made = profile;
   made.cores = cores;
   made.model_ns.clear();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -65,12 +66,15 @@ struct PolicyOptions {
   int32_t partition_cores = 0;       // `partition`: cores of each instance; 0: chosen by profile
 };
 
+inline constexpr int32_t kWholeQueue = std::numeric_limits<int32_t>::max();
+
 // What a driver must be able to do for a policy.
 struct Needs {
   bool waiting = false;    // Action::kWait amid a task
   bool refusing = false;   // Action::kRefuse
   bool revoking = false;   // revoke_worker; kWorkerIdle is asked without a free core too
   bool topping_up = true;  // a block that has fewer cores than wanted gains those that come free
+  int32_t queued = 1;      // tasks of the queue that it reads, from the head on; kWholeQueue: all
 };
 
 // A scheduling policy: a pure function of state, event and time.

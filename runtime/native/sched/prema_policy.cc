@@ -55,11 +55,12 @@ PremaPolicy::PremaPolicy(int32_t total_cores, std::span<const ModelProfile> mode
 }
 
 int64_t PremaPolicy::left_ns(const Task& task) const {
-  return left_ns_[task.model][task.next_layer];
+  const std::vector<int64_t>& left_ns = left_ns_[task.model];
+  return left_ns[task.next_layer] + (task.passes - 1) * left_ns[0];
 }
 
 int64_t PremaPolicy::token(const Task& task, int64_t now_ns) const {
-  const int64_t alone_ns = std::max<int64_t>(left_ns_[task.model][0], 1);
+  const int64_t alone_ns = std::max<int64_t>(task.queries * left_ns_[task.model][0], 1);
   const int64_t served_ns = alone_ns - left_ns(task);
   const int64_t waited_ns = std::max<int64_t>(now_ns - task.arrival_ns - served_ns, 0);
   return plans_[task.model].priority() * (kOne + waited_ns * kOne / alone_ns);

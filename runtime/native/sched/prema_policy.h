@@ -25,7 +25,7 @@ class PremaPolicy final : public Policy {
   PremaPolicy(int32_t total_cores, std::span<const ModelProfile> models);
 
   std::string_view name() const override { return kName; }
-  Needs needs() const override { return {.waiting = true}; }
+  Needs needs() const override { return {.waiting = true, .queued = kWholeQueue}; }
   Decision decide(const View& view, const Event& event, int64_t now_ns) const override;
 
   // In thousandths.

@@ -41,9 +41,21 @@ void ModelProfile::finish() {
   if (!layer_flops.empty() && layer_flops.size() != variants.size()) {
     throw std::invalid_argument("layer_flops is not [layers]");
   }
+  for (const int64_t flops : layer_flops) {
+    if (flops < 0) throw std::invalid_argument("a layer's flops are from 0");
+  }
+  if (qos_ns < 0) throw std::invalid_argument("a target is from 0 ns (0: none)");
   if (priority < 1) throw std::invalid_argument("a priority is at least 1");
   check_times(model_ns);
   check_times(layer_ns);
+}
+
+ModelProfile ModelProfile::unknown() {
+  ModelProfile profile;
+  profile.cores = {1};
+  profile.model_ns = {1};
+  profile.finish();
+  return profile;
 }
 
 NeededCores needed_cores(const ModelProfile& profile, int32_t total_cores) {

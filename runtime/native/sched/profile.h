@@ -33,6 +33,8 @@ struct ModelProfile {
   }
   // Throws std::invalid_argument where the tables' sizes contradict each other; fills `first_row`.
   void finish();
+  // Of a model that could not be loaded: of no use to a policy, but well formed.
+  static ModelProfile unknown();
 };
 
 // Cores that a task of a model asks for, why, and how long it should then take.

@@ -60,7 +60,7 @@ Decision VeltairPolicy::decide(const View& view, const Event& event, int64_t /*n
     const int32_t spare = threshold(total_cores_, active, plan.average_cores(level));
     end = block_end(plan, begin, spare, level);
   }
-  const int64_t budget_ns = plan.share_ns(begin, end);
+  const int64_t budget_ns = plan.share_ns(begin, end) / task.queries;
   const int32_t cores = plan.cores_for(begin, end, budget_ns, level);
   const int64_t expected_ns = plan.time_ns(begin, end, cores, level);
   Reason reason = end < plan.layers() ? Reason::kPivot : Reason::kNoPivot;

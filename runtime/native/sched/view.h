@@ -17,8 +17,9 @@ inline constexpr int32_t kNone = -1;
 // One or more queries of one model that run together. Lives in shared memory: plain data only.
 struct Task {
   int32_t model = kNone;
-  int32_t queries = 1;      // how many; they lie in neighbouring slots
-  int32_t next_layer = 0;   // the first layer that has not run
+  int32_t queries = 1;  // how many
+  int32_t passes = 1;   // whole runs of the model that are left, the one amid its layers included
+  int32_t next_layer = 0;   // of this run: the first layer that has not run
   int32_t executor = 0;     // where placement put it
   int32_t next = kNone;     // the task behind it in the run queue
   int32_t attempts = 0;     // workers that died running it

@@ -88,10 +88,25 @@ void record(const sched::Decisions& decisions, std::span<const sched::BatchCost>
   }
 }
 
+const sched::Decisions& tell(sched::Batcher& batcher, const sched::BatchEvent& event,
+                             int64_t now_ns) {
+  switch (event.kind) {
+    case sched::BatchEventKind::kArrival:
+      return batcher.on_arrival(event.model, event.query, event.arrival_ns, event.deadline_ns,
+                                now_ns);
+    case sched::BatchEventKind::kExecutorFree:
+      return batcher.on_executor_free(event.executor, now_ns);
+    case sched::BatchEventKind::kTimer:
+      break;
+  }
+  return batcher.on_timer(now_ns);
+}
+
 }  // namespace
 
 DeviceRun run_devices(sched::Batcher& batcher, std::span<const sched::BatchCost> costs,
-                      std::span<const int64_t> slo_ns, const Arrivals& arrivals) {
+                      std::span<const int64_t> slo_ns, const Arrivals& arrivals, const Look& look,
+                      sched::Recorder* recorder) {
   check(batcher, costs, slo_ns, arrivals);
   const size_t queries = arrivals.arrival_ns.size();
   DeviceRun run;
@@ -105,23 +120,29 @@ DeviceRun run_devices(sched::Batcher& batcher, std::span<const sched::BatchCost>
     const int64_t arrival_ns = next < queries ? arrivals.arrival_ns[next] : kNever;
     const int64_t ending_ns = endings.empty() ? kNever : endings.top().at_ns;
     const int64_t timer_ns = batcher.next_timer_ns();
+    sched::BatchEvent event;
+    int64_t now_ns = timer_ns;
     if (next < queries && arrival_ns <= std::min(ending_ns, timer_ns)) {
       const int32_t model = arrivals.model[next];
-      const int64_t deadline_ns = slo_ns[model] == 0 ? 0 : arrival_ns + slo_ns[model];
-      record(batcher.on_arrival(model, static_cast<int64_t>(next), arrival_ns, deadline_ns,
-                                arrival_ns),
-             costs, arrival_ns, run, endings);
-      ++next;
+      now_ns = arrival_ns;
+      event = {.kind = sched::BatchEventKind::kArrival,
+               .model = model,
+               .query = static_cast<int64_t>(next++),
+               .arrival_ns = arrival_ns,
+               .deadline_ns = slo_ns[model] == 0 ? 0 : arrival_ns + slo_ns[model]};
     } else if (!endings.empty() && ending_ns <= timer_ns) {
-      const int32_t device = endings.top().device;
+      now_ns = ending_ns;
+      event = {.kind = sched::BatchEventKind::kExecutorFree, .executor = endings.top().device};
       endings.pop();
-      record(batcher.on_executor_free(device, ending_ns), costs, ending_ns, run, endings);
-    } else if (timer_ns != kNever) {
-      record(batcher.on_timer(timer_ns), costs, timer_ns, run, endings);
-    } else {
+    } else if (timer_ns == kNever) {
       return run;
     }
-    ++run.events;
+    const sched::Decisions& decisions = tell(batcher, event, now_ns);
+    if (recorder != nullptr) {
+      recorder->note_batch(event, now_ns, decisions, {.sequence = run.events});
+    }
+    record(decisions, costs, now_ns, run, endings);
+    if (++run.events % kLookEvery == 0 && look) look();
   }
 }
 

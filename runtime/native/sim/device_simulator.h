@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "native/sched/batcher.h"
+#include "native/sched/record.h"
+#include "native/sim/look.h"
 
 namespace veltair::sim::devices {
 
@@ -48,10 +50,11 @@ struct DeviceRun {
 // Events are ordered by (time, sequence number). Arrivals have the first numbers, so at the same
 // instant a query comes before a batch ends, and both before a timer; batches that end together
 // are taken in the order in which they began. Throws std::invalid_argument where the arrays
-// contradict each other.
+// contradict each other. Each event is noted by the recorder, where there is one, as epoch 0.
 //
 // Thread-safety: the batcher must be fresh, and no one else's.
 DeviceRun run_devices(sched::Batcher& batcher, std::span<const sched::BatchCost> costs,
-                      std::span<const int64_t> slo_ns, const Arrivals& arrivals);
+                      std::span<const int64_t> slo_ns, const Arrivals& arrivals,
+                      const Look& look = {}, sched::Recorder* recorder = nullptr);
 
 }  // namespace veltair::sim::devices

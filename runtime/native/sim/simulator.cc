@@ -10,11 +10,13 @@ namespace veltair::sim {
 using sched::Action, sched::Decision, sched::EventKind, sched::kNone, sched::Running, sched::Task;
 
 Simulator::Simulator(const MachineOptions& options, std::vector<sched::ModelProfile> models,
-                     const sched::Policy& policy, const sched::Interference& interference)
+                     const sched::Policy& policy, const sched::Interference& interference,
+                     sched::Recorder* recorder)
     : options_(options),
       profiles_(std::move(models)),
       policy_(policy),
       interference_(interference),
+      recorder_(recorder),
       needs_(policy.needs()),
       free_cores_(options.cores) {
   if (options.cores < 1 || options.workers < 1 || options.max_queue < 1) {
@@ -51,7 +53,8 @@ sched::View Simulator::view(int32_t worker) const {
   return view;
 }
 
-void Simulator::run(std::span<const int64_t> arrival_ns, std::span<const int32_t> model) {
+void Simulator::run(std::span<const int64_t> arrival_ns, std::span<const int32_t> model,
+                    const Look& look) {
   if (arrival_ns.size() != model.size()) throw std::invalid_argument("an arrival has one model");
   if (!queries_.end_ns.empty()) throw std::logic_error("a simulator runs once");
   for (size_t q = 0; q < arrival_ns.size(); ++q) {
@@ -81,7 +84,7 @@ void Simulator::run(std::span<const int64_t> arrival_ns, std::span<const int32_t
       now_ns_ = end.time_ns;
       end_block(end.worker);
     }
-    ++machine_.events;
+    if (++machine_.events % kLookEvery == 0 && look) look();
     dispatch();
   }
   machine_.last_ns = now_ns_;
@@ -138,10 +141,14 @@ void Simulator::drop(int32_t task, Outcome outcome) {
 }
 
 Decision Simulator::ask(EventKind kind, int32_t worker) {
-  ++machine_.decisions;
+  const int64_t sequence = machine_.decisions++;
   const sched::View seen = view(worker);
   workers_[worker].level = seen.level;
   const Decision decision = policy_.decide(seen, {kind, worker}, now_ns_);
+  if (recorder_ != nullptr) {
+    recorder_->note(policy_, seen, {kind, worker}, now_ns_, decision, {.sequence = sequence});
+    recorder_->flush();
+  }
   check(decision, kind, worker);
   return decision;
 }

@@ -9,6 +9,8 @@
 #include "native/sched/interference.h"
 #include "native/sched/plan.h"
 #include "native/sched/policy.h"
+#include "native/sched/record.h"
+#include "native/sim/look.h"
 
 namespace veltair::sim {
 
@@ -77,16 +79,21 @@ struct Segment {
 // the level that holds when it begins; when its cores change, the rest of it is scaled by the ratio
 // of the whole block's times. Losing cores costs nothing but their work.
 //
-// Ownership: keeps references to policy and interference; owns the rest. Thread-safety: none.
+// Each decision is noted by the recorder, where there is one, as epoch 0.
+//
+// Ownership: keeps references to policy, interference and recorder; owns the rest. Thread-safety:
+// none.
 class Simulator {
  public:
   // Throws std::invalid_argument for options out of range.
   Simulator(const MachineOptions& options, std::vector<sched::ModelProfile> models,
-            const sched::Policy& policy, const sched::Interference& interference);
+            const sched::Policy& policy, const sched::Interference& interference,
+            sched::Recorder* recorder = nullptr);
 
   // `arrival_ns` ascending, from 0; `model` of each. Throws std::invalid_argument where they are
   // not, and std::logic_error where a decision breaks the rules or the policy stalls. Once.
-  void run(std::span<const int64_t> arrival_ns, std::span<const int32_t> model);
+  void run(std::span<const int64_t> arrival_ns, std::span<const int32_t> model,
+           const Look& look = {});
 
   const Queries& queries() const { return queries_; }
   const std::vector<ModelTotals>& models() const { return totals_; }
@@ -137,6 +144,7 @@ class Simulator {
   const std::vector<sched::ModelProfile> profiles_;
   const sched::Policy& policy_;
   const sched::Interference& interference_;
+  sched::Recorder* const recorder_;
   const sched::Needs needs_;
   std::vector<std::vector<sched::ModelPlan>> plans_;  // [model][level whose versions run]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from veltair.eval.bounds import END, in_readme, report, saved_results
+from veltair.runtime._native import sched
 
 ROOT = Path(__file__).parents[3]
 ENGINES = {
@@ -43,6 +44,28 @@ LAUNCH = {
         "all_cores_asleep": {"p50_ns": 60_000, "bound_ns": 50_000},
     }
 }
+IDLE = {
+    "cases": [
+        {
+            "model": "mobilenet_v2",
+            "cores": 2,
+            "engines": [
+                {
+                    "engine": "veltair",
+                    "after": [{"idle_ns": 50_000_000, "penalty": {"p50": 1.25}}],
+                },
+                {
+                    "engine": "openvino",
+                    "ratio": {"p50": 0.9},
+                    "after": [
+                        {"idle_ns": 50_000_000, "penalty": {"p50": 2.0}, "ratio": {"p50": 0.5}},
+                        {"idle_ns": 200_000_000, "penalty": {"p50": 3.0}, "ratio": {"p50": 0.4}},
+                    ],
+                },
+            ],
+        }
+    ]
+}
 HTTP = {
     "kernels_ns": 100_000,
     "bound_ns": 500_000,
@@ -57,6 +80,14 @@ def rows(**files: dict[str, object]) -> list[list[str]]:
     text = report({f"{name}.json": content for name, content in files.items()})
     lines = [line for line in text.splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_idleness_is_over_our_own_runs_and_over_each_peer() -> None:
+    first = "mobilenet_v2 on 2 cores, first query after 50 ms, time over"
+    assert rows(idle=IDLE) == [
+        [f"{first} back to back", "", "1.25", "", "`idle.json`"],
+        [f"{first} OpenVINO's", "", "0.5", "", "`idle.json`"],
+    ]
 
 
 def test_onnx_runtime_has_a_bound_and_openvino_none() -> None:
@@ -84,8 +115,9 @@ def test_launches() -> None:
 
 def test_decisions_count_their_slowest_event() -> None:
     events = {"worker_idle": {"p50": 100.0}, "block_end": {"p50": 2_100.0}}
-    result = {"policies": {"model": events}, "layers": 200, "bound_ns": 2_000}
-    ((_, bound, measured, kept, _),) = rows(decision=result)
+    result = {"policies": {"model": events}, "layers": 200, "cores": 64, "bound_ns": 2_000}
+    ((what, bound, measured, kept, _),) = rows(decision=result)
+    assert what == "one decision of `model`, 200 layers, 64 cores"
     assert (bound, measured, kept) == ("2 us", "2.1 us", "**no**")
 
 
@@ -99,6 +131,24 @@ def test_batching_counts_its_slowest_load() -> None:
     }
     ((_, bound, measured, kept, _),) = rows(batching=result)
     assert (bound, measured, kept) == ("1 us", "1.25 us", "**no**")
+
+
+def test_the_simulators_rate_is_a_time_for_each_block() -> None:
+    result = {
+        "policies": {"layer": {"p50": 4e6}, "deadline": {"p50": 8e5}},
+        "bound_per_s": 1_000_000,
+    }
+    layer, deadline = rows(simulator=result)
+    assert layer[1:4] == ["1 us", "0.25 us", "yes"]
+    assert deadline[0] == "one block event of the simulator under `deadline`"
+    assert deadline[1:4] == ["1 us", "1.25 us", "**no**"]
+
+
+@pytest.mark.parametrize("name", ["decision", "simulator"])
+def test_every_policy_is_held_to_its_bounds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The saved results are of all policies that there are, `deadline` and the like among them."""
+    monkeypatch.chdir(ROOT)
+    assert set(saved_results()[f"{name}.json"]["policies"]) == set(sched.policy_names())
 
 
 def test_http_counts_what_is_not_the_kernels() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -54,6 +55,14 @@ def test_one_changed_byte_is_found(tiny: Path, name: str) -> None:
     with pytest.raises(ArtifactError, match=rf"{name}: its content differs"):
         open_artifact(tiny)
     open_artifact(tiny, verify=False)
+
+
+def test_empty_weights_have_a_hash_too(tiny: Path) -> None:
+    files = json.loads((tiny / "1" / MANIFEST_FILE).read_text())["files"]
+    empty = {"size_bytes": 0, "sha256": hashlib.sha256().hexdigest()}
+    change(tiny / "1", files={**files, WEIGHTS_FILE: empty})
+    (tiny / "1" / WEIGHTS_FILE).write_bytes(b"")
+    open_artifact(tiny)
 
 
 @pytest.mark.parametrize("verify", [True, False])

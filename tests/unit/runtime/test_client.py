@@ -35,9 +35,7 @@ class Server:
             cpus=[0],
             workers=1,
             admission=admission,
-            scheduling="model",
-            batching="none",
-            placement="local",
+            policies=ipc.Policies(),
             models=[
                 ipc.ModelSpec(
                     name="m",

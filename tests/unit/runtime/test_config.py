@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 import msgspec
 import pytest
 
 from veltair.runtime.config import ServeConfig, load_config, parse_config
 from veltair.runtime.errors import ConfigError
+
+NULL = "[engine]\nexecutor = 'null'\n"
+MODEL = "[[model]]\nname = 'a'\nprofile = 'a.csv'\n"
 
 
 def write(folder: Path, text: str) -> Path:
@@ -31,6 +34,13 @@ def test_reads_every_kind_of_value(tmp_path: Path) -> None:
     assert (config.server.http_host, config.server.http_port) == ("::1", 9000)
     assert config.queue.admission is True
     assert config.engine.cores == (0, 3)
+
+
+def test_models_of_profiles_alone_survive_the_command_line(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, NULL + MODEL + "qos_ms = 3\n"), {"server.http_port": 0})
+    (model,) = config.model
+    assert (model.name, model.profile, model.qos_ms) == ("a", "a.csv", 3)
+    assert config.server.http_port == 0
 
 
 def test_command_line_wins_and_none_does_not(tmp_path: Path) -> None:
@@ -62,6 +72,18 @@ def test_command_line_is_checked_like_the_file() -> None:
         ("[scheduling]\npolicy = 'block-0'\n", ["'block-0'", "block-N"]),
         ("[engine]\ncores = [0, 0]\n", ["(0, 0)", "named once", "change one"]),
         ("[engine]\ncores = [-1]\n", ["[-1]", ">= 0"]),
+        ("[engine]\nexecutor = 'gpu'\n", ["'gpu'", "'kernels', 'null'"]),
+        ("[engine]\nvirtual_cores = 4\n", ["virtual_cores = 4", 'needs "null"']),
+        ("[engine]\nexecutor = 'null'\nvirtual_cores = 4\ncores = [0]\n", ["not both"]),
+        ("[engine]\nexecutor = 'null'\nvirtual_cores = 4097\n", ["4097", "from 0 to 4096"]),
+        ("[scheduling]\nmax_block_ms = nan\n", ["nan", "from 0.001 to 10000"]),
+        ("model = 3\n", ["model = 3", "[[model]]"]),
+        ("model = 'a'\n", ["model = 'a'", "[[model]]"]),
+        ("[[model]]\nname = 'a'\n", ["model[0].profile is missing"]),
+        (MODEL, ["[[model]] 'a'", 'executor = "null"', "leave [[model]] out"]),
+        (NULL + MODEL + MODEL, ["'a' twice"]),
+        (NULL + MODEL + "qos_ms = -1\n", ["model[0].qos_ms = -1"]),
+        (NULL + MODEL + "weight = 2.0\n", ["model[0].weight = 2.0", "leave it out"]),
         ("[workers]\nheartbeat_ms = 5000\n", ["heartbeat_ms = 5000", "twice"]),
         ("[server\n", ["not TOML", "line 1"]),
     ],
@@ -81,7 +103,9 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_every_field_says_what_it_is_and_every_number_has_bounds() -> None:
-    for section in get_type_hints(ServeConfig).values():
+    hints = get_type_hints(ServeConfig)
+    (model,) = set(get_args(hints.pop("model"))) - {...}
+    for section in (*hints.values(), model):
         for name, hint in get_type_hints(section, include_extras=True).items():
             meta = hint.__metadata__[0]
             assert meta.description, f"{section.__name__}.{name} has no description"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import resource
+from pathlib import Path
 
 import pytest
 
 from veltair.runtime.files import write_whole
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_replaces_and_leaves_nothing_beside(tmp_path: Path) -> None:
@@ -29,3 +28,37 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
         write_whole(folder, b"new")
     assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
     assert (folder / "inside").read_text() == "mine"
+
+
+def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_whole(pipe, b"figures")
+        assert os.read(reader, 100) == b"figures"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
+    """A file may be no longer than 1 KiB: the write fails as it does on a full disk."""
+    file = tmp_path / "a.json"
+    write_whole(file, b"mine")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            write_whole(file, b"x" * 100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [
+        ("a.json", b"mine")
+    ]
+
+
+def test_a_name_that_is_none_is_refused() -> None:
+    with pytest.raises(IsADirectoryError):
+        write_whole(Path(), b"figures")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
-from veltair.runtime._native import sched
+from veltair.runtime._native import sched, sim
 
 
 def profile(qos_ns: int, model_ns: tuple[int, ...] = (100, 60, 40)) -> sched.ModelProfile:
@@ -112,21 +115,140 @@ def test_policies_are_made_by_name() -> None:
         sched.make_placement("far")
 
 
-def test_wrong_states_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"queue": [3]}, "queue names no task: 3 of 3"),
+        ({"queue": [-1]}, "queue names no task: -1"),
+        ({"queue": [0, 1, 0]}, "task 0 is there twice"),  # a queue without an end
+        ({"queue": [2]}, "task 2 is there twice"),  # worker 1 runs it
+        ({"workers": [{"task": 2}] * 2}, "task 2 is there twice"),
+        ({"workers": [{"task": 3}]}, r"workers\[0\]: it runs no task .* 3 of 3"),
+        ({"workers": [{"task": -2}]}, "runs no task"),
+        ({"workers": [{"task": 2, "layer_end": 4}]}, "layers 0 to 4 of 3"),
+        ({"workers": [{"task": 2, "layer_begin": 2, "layer_end": 1}]}, "layers 2 to 1"),
+        ({"workers": [{"task": 2, "layer_begin": -1}]}, "layers -1 to 0"),
+        ({"workers": [{"task": 2, "cores_held": 1}]}, "add up to 5 of total_cores = 4"),
+        ({"workers": [{"cores_held": -1}]}, "a worker's cores are from 0"),
+        ({"workers": [{"cores_wanted": -1}]}, "a worker's cores are from 0"),
+        ({"free_cores": 5}, "add up to 5 of total_cores = 4"),
+        ({"free_cores": -1}, "free_cores and level are from 0"),
+        ({"total_cores": 0, "free_cores": 0}, "total_cores is from 1"),
+        ({"level": -1}, "level are from 0"),
+        ({"tasks": [{"model": 1}] * 3}, r"tasks\[0\]: a task of no model: model = 1 of 1"),
+        ({"tasks": [{"model": -1}] * 3}, "a task of no model"),
+        ({"tasks": [{"model": 0, "next_layer": 3}] * 3}, "layers to run: next_layer = 3 of 3"),
+        ({"tasks": [{"model": 0, "next_layer": -1}] * 3}, "layers to run"),
+        ({"tasks": [{"model": 0, "deadline_ns": -(2**63)}] * 3}, "times are from 0"),
+    ],
+)
+def test_a_state_that_contradicts_itself_is_refused(changes: dict[str, Any], message: str) -> None:
+    # Made here: objects of the extension that outlive the interpreter are reported as leaks.
+    kinds = {"tasks": sched.Task, "workers": sched.Running}
+    made = {
+        key: [kinds[key](**each) for each in value] if key in kinds else value
+        for key, value in changes.items()
+    }
+    with pytest.raises(ValueError, match=message):
+        state([profile(100)], **made)
+
+
+@pytest.mark.parametrize("name", sched.policy_names())
+def test_a_state_of_another_machine_or_other_models_is_refused(name: str) -> None:
     models = [profile(100)]
-    with pytest.raises(ValueError, match="queue names no task"):
-        state(models, queue=[3])
-    with pytest.raises(ValueError, match="a task of no model"):
-        state(models, tasks=[sched.Task(model=1)], queue=[], workers=[])
-    with pytest.raises(ValueError, match="runs no task"):
-        state(models, workers=[sched.Running(task=3)])
-    policy = sched.make_policy("model", 4, models)
-    with pytest.raises(IndexError, match="no such worker"):
-        policy.decide(state(models), sched.EventKind.WORKER_IDLE, 2, 0)
-    with pytest.raises(ValueError, match="task without layers"):
-        state(models, tasks=[sched.Task(model=0, next_layer=3)], queue=[], workers=[])
+    policy = sched.make_policy(name, 4, models)
+    idle = sched.EventKind.WORKER_IDLE
+    with pytest.raises(ValueError, match="2 models: the policy was made for 1"):
+        policy.decide(state([profile(100)] * 2), idle, 0, 0)
+    short = state([layered(100, [[1, 1, 1]])], tasks=[], queue=[], workers=[sched.Running()])
+    with pytest.raises(ValueError, match=r"models\[0\] has 1 layers: the policy was made for 3"):
+        policy.decide(short, idle, 0, 0)
+    with pytest.raises(ValueError, match="total_cores = 8: the policy was made for 4"):
+        policy.decide(state(models, total_cores=8), idle, 0, 0)
+    for worker in (-1, 2):
+        with pytest.raises(ValueError, match=f"no such worker in the state: {worker} of 2"):
+            policy.decide(state(models), idle, worker, 0)
+    with pytest.raises(ValueError, match="no block can end on an idle worker"):
+        policy.decide(state(models), sched.EventKind.BLOCK_END, 0, 0)
+    with pytest.raises(ValueError, match="now_ns is from 0"):
+        policy.decide(state(models), idle, 0, -1)
+    # A level that the profiles don't have is their highest.
+    assert policy.decide(state(models, level=1_000_000), idle, 0, 0).level == 0
+
+
+def test_a_simulation_with_another_policy_is_refused() -> None:
+    policy = sched.make_policy("model", 4, [profile(100)])
+    arguments = {
+        "models": [profile(100)],
+        "policy": policy,
+        "arrival_ns": np.zeros(1, np.int64),
+        "model": np.zeros(1, np.int32),
+        "cores": 4,
+        "workers": 1,
+        "max_queue": 1,
+        "conflict_ns": 0,
+        "decision_ns": 0,
+        "expand_if_shorter": False,
+        "level": 0,
+        "trace": False,
+    }
+    assert sim.simulate(**arguments)["outcome"].tolist() == [0]
+    for changes, message in (
+        ({"models": [profile(100)] * 2}, "2 models: the policy was made for 1"),
+        ({"cores": 8}, "total_cores = 8: the policy was made for 4"),
+        ({"level": -1}, "level is from 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sim.simulate(**(arguments | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cores": [0, 2, 4]}, "core counts from 1"),
+        ({"qos_ns": -1}, "a target is from 0 ns"),
+        ({"layer_flops": [1, -1, 1]}, "flops are from 0"),
+        ({"layer_ns": [2**62] * 9}, "from 0 to 1000 s"),
+        ({"layer_ns": [1] * 8}, "layer_ns is not"),
+    ],
+)
+def test_a_profile_that_can_not_be_is_refused(changes: dict[str, object], message: str) -> None:
+    fields: dict[str, object] = {
+        "qos_ns": 0,
+        "cores": [1, 2, 4],
+        "levels": 1,
+        "model_ns": [1, 1, 1],
+        "variants": [1, 1, 1],
+        "layer_ns": [1] * 9,
+    }
+    with pytest.raises(ValueError, match=message):
+        sched.ModelProfile(**(fields | changes))
+
+
+def test_a_plan_is_asked_about_what_it_has() -> None:
+    with pytest.raises(ValueError, match="total_cores is from 1"):
+        sched.ModelPlan(profile(100), 0)
     with pytest.raises(ValueError, match="core counts from 1"):
-        sched.ModelProfile(qos_ns=0, cores=[0], levels=1, model_ns=[1], variants=[], layer_ns=[])
+        profile(100).resampled([0, 1])
+    with pytest.raises(ValueError, match="total_cores is from 1"):
+        sched.needed_cores(profile(100), 0)
+    plan = sched.ModelPlan(profile(100), 4)
+    for ask in (
+        lambda: plan.share_ns(0, 4),
+        lambda: plan.share_ns(2, 1),
+        lambda: plan.time_ns(-1, 2, 1),
+        lambda: plan.time_ns(0, 3, 0),
+        lambda: plan.time_ns(0, 3, 5),
+        lambda: plan.time_ns(0, 3, 1, -1),
+        lambda: plan.demand(3),
+        lambda: plan.variant(-1),
+        lambda: plan.average_cores(-1),
+        lambda: plan.cores_for(0, 4, 10),
+        lambda: sched.form_blocks(plan, 2, -1),
+    ):
+        with pytest.raises(ValueError, match=r" of |from 0"):
+            ask()
+    assert plan.time_ns(0, 3, 1, 7) == plan.time_ns(0, 3, 1)
 
 
 def layered(qos_ns: int, times_ns: list[list[int]]) -> sched.ModelProfile:

@@ -76,3 +76,15 @@ def test_log_is_accurate_over_its_range(bench: Bench) -> None:
     x = np.exp(np.linspace(-80, 80, COUNT)).astype(np.float32)
     got = run(vm.log, x, bench)
     np.testing.assert_allclose(got, np.log(x.astype(np.float64)), rtol=5e-7, atol=1e-7)
+
+
+def test_sigmoid_and_erf_of_extreme_values(bench: Bench) -> None:
+    x = np.tile(np.array([-np.inf, -3e38, -100, 0, 100, 3e38, np.inf, np.nan], np.float32), 64)
+    got = run(vm.sigmoid, x, bench)
+    np.testing.assert_allclose(got, np.tile([0, 0, 0, 0.5, 1, 1, 1, np.nan], 64), atol=1e-30)
+    np.testing.assert_allclose(run(vm.erf, x, bench), np.sign(x), atol=2e-7)
+
+
+def test_reciprocal_is_accurate(bench: Bench) -> None:
+    x = np.exp(np.linspace(-80, 80, COUNT)).astype(np.float32)
+    np.testing.assert_allclose(run(vm.reciprocal, x, bench), 1 / x, rtol=5e-7)

@@ -91,3 +91,33 @@ def test_batch_matmul_writes_transposed(bench: Bench, rng: np.random.Generator) 
     kernel = build_batch_matmul(spec, bench.isa)
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((2, 6, 10), (2, 10, 19)))
     check(bench.run(kernel.func, [a, b], output), a @ b)
+
+
+def test_batch_matmul_of_heads_with_a_mask(bench: Bench, rng: np.random.Generator) -> None:
+    """Two batch dimensions in another order than they lie, and a mask of one row a sample."""
+    n, heads, tokens, size = 2, 3, 21, 16
+    lying = dense(n, tokens, heads, size)
+    strides = tuple(lying.strides[i] for i in (0, 2, 1, 3))
+    a_view = View(shape=(n, heads, tokens, size), strides=strides)
+    b_view = View(shape=(n, heads, size, tokens), strides=(*strides[:2], strides[3], strides[2]))
+    mask_view = View(shape=(n, heads, tokens, tokens), strides=(tokens, 0, 0, 1))
+    output = dense(n, heads, tokens, tokens)
+    steps = (
+        Step(kind="mul", operand="channel"),
+        Step(kind="add", operand="tensor", view=mask_view),
+    )
+    spec = BatchMatmulSpec(a=a_view, b=b_view, output=output, epilogue=steps)
+    kernel = build_batch_matmul(spec, bench.isa)
+    a, b = (rng.standard_normal(lying.shape).astype(np.float32) for _ in range(2))
+    scale = bench.put(dense(tokens), rng.standard_normal(tokens).astype(np.float32))
+    mask = rng.standard_normal((n, tokens)).astype(np.float32)
+    operands = [
+        np.lib.stride_tricks.as_strided(
+            np.ascontiguousarray(x), view.shape, [4 * s for s in view.strides]
+        )
+        for x, view in ((a, a_view), (b, b_view), (mask, mask_view))
+    ]
+    _, window = bench.storage(output)
+    bench.call(kernel.func, [*operands[:2], scale, operands[2], window])
+    scores = np.einsum("nqhc,nkhc->nhqk", a.astype(np.float64), b)
+    check(window, scores * scale + mask[:, None, None])

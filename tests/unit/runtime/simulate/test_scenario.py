@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
+from factories import write_tiny_artifact
 
-from veltair.runtime.errors import InputError
-from veltair.runtime.simulate.arrivals import make_arrivals
+from veltair.runtime.artifact import open_artifact
+from veltair.runtime.errors import ArtifactError, InputError
+from veltair.runtime.manifest import MANIFEST_FILE
 from veltair.runtime.simulate.profiles import convolution_flops, load_profiles
 from veltair.runtime.simulate.run import make_policy
 from veltair.runtime.simulate.scenario import MachineSection, Scenario, read_scenario
@@ -111,7 +116,15 @@ def test_a_bad_file_is_refused(tmp_path: Path, text: str, part: str) -> None:
         ([], "layer,us_1c\na,NaN\n", "finite"),
         ([], "layer,us_1c\na,inf\n", "finite"),
         ([], "layer,us_1c\na,1e300\n", "at most"),
+        ([], "layer,us_1c\na,1e6\nb,9.999999e8\n", "add up to 1000999900"),
+        ([], "layer,us_1c,us_5000c\na,2,1\n", "to 4096 at most"),
         ([], "layer,us_1c\na,0\n", "above 0"),
+        ([], "layer,us_1c\na,-0.0\n", "above 0"),
+        ([], "layer,us_1c\na,-inf\n", "finite"),
+        ([], "layer,us_1c\na," + "9" * 400 + "\n", "finite"),
+        (["model.core_step=1"], "layer,us_4096c\na,9e8\n", "from 0 to 1000 s"),
+        (["model.qos_ms=1e6"], "layer,us_1c\na,9e8\n", "longer than the clock counts"),
+        (["model.profile=."], PROFILE, "model[0].profile = '.'"),
         ([], "layer,us_1c\na,-4\n", "above 0"),
         ([], "layer,us_1c\na,fast\n", "'fast' is no time"),
     ],
@@ -119,10 +132,89 @@ def test_a_bad_file_is_refused(tmp_path: Path, text: str, part: str) -> None:
 def test_a_bad_profile_is_refused(
     tmp_path: Path, overrides: list[str], profile: str, part: str
 ) -> None:
+    many = "arrivals.queries=100000000"
     with pytest.raises(InputError) as refused:
-        load_profiles(read(tmp_path, *overrides, profile=profile))
+        load_profiles(read(tmp_path, *overrides, many, profile=profile))
     assert refused.value.exit_code == 2
     assert part in str(refused.value)
+
+
+def test_what_spreadsheets_add_is_no_damage(tmp_path: Path) -> None:
+    """A byte-order mark, and empty lines at the end; layers may be named anything."""
+    shape = "CONV:" + "-".join(["9999999999"] * 11)  # more operations than 64 bits count
+    text = "\ufefflayer,us_1c,us_2c\n# a comment\nå ☃,1000,500\n" + f"{shape},1,1\n\n\n"
+    (profile,) = load_profiles(read(tmp_path, profile=text, text="\ufeff" + SCENARIO))
+    assert profile.layers == 2
+    assert convolution_flops(shape) is None
+
+
+def test_an_artifact_is_found_by_its_model_too(tmp_path: Path) -> None:
+    write_tiny_artifact(tmp_path / "tiny" / "1", qos_ns=7_000_000)
+    scenario = read(tmp_path, "model.profile=tiny")
+    scenario = msgspec.structs.replace(
+        scenario, model=(msgspec.structs.replace(scenario.model[0], qos_ms=None),)
+    )
+    (profile,) = load_profiles(scenario)
+    assert (profile.qos_ns, profile.layers) == (7_000_000, 2)
+
+
+def damage(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Changes an artifact's manifest."""
+    manifest = json.loads((folder / MANIFEST_FILE).read_text())
+    change(manifest)
+    (folder / MANIFEST_FILE).write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("table", ["model_ns", "layer_ns"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1, 0, 1e300, 10**12 + 1, 2**63, 2**64, 0.5])
+def test_a_time_that_can_not_be_is_refused_in_an_artifact(
+    tmp_path: Path, table: str, value: float
+) -> None:
+    folder = tmp_path / "tiny" / "1"
+    write_tiny_artifact(folder)
+
+    def change(manifest: dict[str, Any]) -> None:
+        row = manifest["profile"][table]
+        while isinstance(row[0], list):
+            row = row[0]
+        row[0] = value
+
+    damage(folder, change)
+    with pytest.raises(ArtifactError, match="damaged"):
+        open_artifact(folder)
+    with pytest.raises(InputError, match=r"model\[0\]\.profile = 'tiny': .*damaged"):
+        load_profiles(read(tmp_path, "model.profile=tiny"))
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (lambda m: m["profile"].update(cores=[1, 2, 4]), "2 entries for 3 core counts"),
+        (lambda m: m["profile"].update(cores=[1]), "2 entries for 1 core counts"),
+        (lambda m: m["profile"].update(cores=[]), "profile.cores"),
+        (lambda m: m["profile"].update(cores=[2, 4]), "ascend from 1"),
+        (lambda m: m["profile"].update(cores=[1, 1]), "ascend"),
+        (lambda m: m["profile"].update(cores=[1, 5000]), "4096 at most"),
+        (lambda m: m["profile"].update(levels=[0.0, 0.5]), "for 2 interference levels"),
+        (lambda m: m["profile"].update(levels=[0.5]), "ascend from 0"),
+        (lambda m: m["profile"]["layer_ns"].pop(), "1 entries for 2 layers"),
+        (lambda m: m["profile"]["layer_ns"][0].pop(), "1 entries for 2 variants"),
+        (lambda m: m["profile"]["layer_ns"][1][0].pop(), "profile.layer_ns[1][0] has 1 entries"),
+        (lambda m: m.update(qos_ns=-1), "qos_ns = -1"),
+        (lambda m: m.update(qos_ns=2**63), "qos_ns"),
+    ],
+)
+def test_a_profile_that_lacks_something_is_refused_in_an_artifact(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], part: str
+) -> None:
+    folder = tmp_path / "tiny" / "1"
+    write_tiny_artifact(folder)
+    damage(folder, change)
+    with pytest.raises(ArtifactError) as refused:
+        open_artifact(folder)
+    assert part in str(refused.value)
+    with pytest.raises(InputError, match=r"model\[0\]\.profile"):
+        load_profiles(read(tmp_path, "model.profile=tiny"))
 
 
 def test_a_policy_parameter_beyond_the_machine_is_refused(tmp_path: Path) -> None:
@@ -157,72 +249,6 @@ def test_flops_of_a_layer_name() -> None:
     assert convolution_flops("CONV:8-8-16-16-3-3-1-1-1-1-16") == 2 * 8 * 8 * 16 * 9
     assert convolution_flops("pool") is None
     assert convolution_flops("CONV:8-8-16-16-3-3-1-1-0-1-16") is None
-
-
-@pytest.mark.parametrize("process", ["poisson", "gamma", "uniform", "diurnal"])
-def test_arrivals_have_their_rate_and_their_seed(tmp_path: Path, process: str) -> None:
-    overrides = [f"arrivals.process={process}", "arrivals.queries=20000", "arrivals.period_s=20"]
-    scenario = read(tmp_path, *overrides)
-    first = make_arrivals(scenario)
-    assert (np.diff(first.time_ns) >= 0).all()
-    assert first.time_ns[0] >= 0
-    assert len(first.time_ns) / (first.time_ns[-1] / 1e9) == pytest.approx(100, rel=0.05)
-    assert (first.time_ns == make_arrivals(scenario).time_ns).all()
-    other = make_arrivals(read(tmp_path, *overrides, "arrivals.seed=2"))
-    assert (first.time_ns != other.time_ns).any()
-
-
-def test_diurnal_rate_rises_and_falls(tmp_path: Path) -> None:
-    scenario = read(
-        tmp_path,
-        "arrivals.process=diurnal",
-        "arrivals.queries=20000",
-        "arrivals.period_s=20",
-        "arrivals.amplitude=1",
-    )
-    phase = make_arrivals(scenario).time_ns / 1e9 % 20
-    rising = (phase < 10).mean()
-    assert rising == pytest.approx(0.5 + 1 / np.pi, abs=0.02)
-
-
-def test_gamma_shape_sets_the_spread(tmp_path: Path) -> None:
-    def spread(shape: float) -> float:
-        scenario = read(
-            tmp_path,
-            "arrivals.process=gamma",
-            "arrivals.queries=20000",
-            f"arrivals.shape={shape}",
-        )
-        gaps = np.diff(make_arrivals(scenario).time_ns)
-        return float(gaps.std() / gaps.mean())
-
-    assert spread(0.25) == pytest.approx(2, rel=0.1)
-    assert spread(4) == pytest.approx(0.5, rel=0.1)
-
-
-def test_models_are_drawn_by_weight_from_a_seed_of_their_own(tmp_path: Path) -> None:
-    second = '[[model]]\nname = "other"\nprofile = "small.csv"\nqos_ms = 6\nweight = 3\n'
-    one, two = read(tmp_path), read(tmp_path, text=SCENARIO + second)
-    assert (make_arrivals(one).time_ns == make_arrivals(two).time_ns).all()
-    assert make_arrivals(two).model.mean() == pytest.approx(0.75, abs=0.1)
-
-
-def test_recorded_arrivals(tmp_path: Path) -> None:
-    (tmp_path / "recorded.csv").write_text("arrival_ns,model\n5,small\n3,small\n9,small\n")
-    scenario = read(tmp_path, "arrivals.process=file", "arrivals.file=recorded.csv")
-    assert make_arrivals(scenario).time_ns.tolist() == [3, 5, 9]
-    for content, part in [
-        ("arrival_ns,model\n5,large\n", "large"),
-        ("time,model\n5,small\n", "arrival_ns"),
-        ("arrival_ns,model\nsoon,small\n", "soon"),
-        ("arrival_ns,model\n-1,small\n", "from 0 ns"),
-        ("arrival_ns,model\n", "0 queries"),
-        ("arrival_ns,model\n99999999999999999999,small\n", "arrivals.file"),
-    ]:
-        (tmp_path / "recorded.csv").write_text(content)
-        with pytest.raises(InputError, match=r"arrivals\.file") as refused:
-            make_arrivals(scenario)
-        assert part in str(refused.value)
 
 
 def test_the_example_names_every_field_with_its_default() -> None:

@@ -116,19 +116,3 @@ def test_capacity_is_where_the_share_crosses(scenario: Path) -> None:
             )
             shares = [model["satisfied_share"] for model in figures["models"].values()]
             assert all(share >= 0.9 for share in shares) is kept
-
-
-@pytest.mark.parametrize("command", ["simulate", "capacity"])
-def test_bad_input_exits_2_and_names_the_field(scenario: Path, command: str) -> None:
-    for override, part in [
-        ("machine.cores=0", "machine.cores"),
-        ("arrivals.rate_qps=-5", "arrivals.rate_qps"),
-        ("model.small.qos_ms=1", "model[0].qos_ms"),
-        ("model.large.profile=unknown.csv", "model[1].profile"),
-    ]:
-        result = call(command, scenario, "--set", override)
-        assert result.exit_code == 2
-        assert part in result.output
-    assert call(command, scenario.parent / "none.toml").exit_code == 2
-    missing = scenario.parent / "none" / "out.json"
-    assert call("simulate", scenario, "--json", missing).exit_code == 2

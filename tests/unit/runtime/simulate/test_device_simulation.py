@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veltair.runtime.device_arrivals import ArrivalPlan, Arrivals, generate_arrivals
-from veltair.runtime.device_capacity import device_capacity
-from veltair.runtime.device_simulation import (
+from veltair.runtime.errors import ConfigError
+from veltair.runtime.simulate.arrivals import Arrivals, generate_arrivals
+from veltair.runtime.simulate.device_capacity import device_capacity
+from veltair.runtime.simulate.device_simulation import (
     DeviceModel,
     DevicePolicy,
     milliseconds,
     simulate_devices,
 )
-from veltair.runtime.errors import ConfigError
+from veltair.runtime.simulate.scenario import ArrivalsSection
 
 MS = 1_000_000
 MODEL = DeviceModel(name="a", alpha_ns=MS, beta_ns=MS, slo_ns=4 * MS)
@@ -24,7 +25,7 @@ MODEL = DeviceModel(name="a", alpha_ns=MS, beta_ns=MS, slo_ns=4 * MS)
 
 def arrivals(*times_ms: float, models: list[int] | None = None) -> Arrivals:
     return Arrivals(
-        arrival_ns=np.array([round(t * MS) for t in times_ms], dtype=np.int64),
+        time_ns=np.array([round(t * MS) for t in times_ms], dtype=np.int64),
         model=np.array(models or [0] * len(times_ms), dtype=np.int32),
     )
 
@@ -94,9 +95,9 @@ def test_a_full_queue_refuses() -> None:
 
 
 def test_the_same_arguments_give_the_same_run() -> None:
-    plan = ArrivalPlan(rate_qps=2_000, queries=500, seed=3)
+    asked = ArrivalsSection(rate_qps=2_000, queries=500, seed=3)
     first, second = (
-        simulate_devices([MODEL], generate_arrivals(plan, [1]), devices=2).run for _ in range(2)
+        simulate_devices([MODEL], generate_arrivals(asked, [1]), devices=2).run for _ in range(2)
     )
     np.testing.assert_array_equal(first.end_ns, second.end_ns)
     np.testing.assert_array_equal(first.start_ns, second.start_ns)
@@ -155,11 +156,11 @@ def test_times_that_are_none_are_refused(value: float) -> None:
 
 
 def test_capacity_of_what_can_be_worked_out() -> None:
-    # Batches of one, evenly spaced, 2 ms each on two devices: just below 1000 a second.
+    # Batches of one, at gaps all but equal, 2 ms each on two devices: just below 1000 a second.
     alone = DeviceModel(name="a", alpha_ns=MS, beta_ns=MS, slo_ns=2 * MS + 1)
     found = device_capacity(
         [alone],
-        ArrivalPlan(rate_qps=1, queries=2_000, process="uniform"),
+        ArrivalsSection(queries=2_000, process="gamma", shape=1e9),
         devices=2,
         policy=DevicePolicy(batching="none"),
         percentile=100,
@@ -173,6 +174,6 @@ def test_capacity_needs_targets() -> None:
     with pytest.raises(ConfigError, match="a capacity needs a target"):
         device_capacity(
             [DeviceModel(name="a", alpha_ns=1, beta_ns=1, slo_ns=0)],
-            ArrivalPlan(rate_qps=1, queries=10),
+            ArrivalsSection(queries=10),
             devices=1,
         )

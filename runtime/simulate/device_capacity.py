@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
-from veltair.runtime.device_arrivals import ArrivalPlan, generate_arrivals
-from veltair.runtime.device_simulation import (
+from veltair.runtime.errors import ConfigError
+from veltair.runtime.simulate.arrivals import generate_arrivals
+from veltair.runtime.simulate.device_simulation import (
     DeviceModel,
     DevicePolicy,
     DeviceResult,
     simulate_devices,
 )
-from veltair.runtime.errors import ConfigError
+from veltair.runtime.simulate.scenario import ArrivalsSection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +36,13 @@ class DeviceCapacity:
 
 def device_capacity(
     models: Sequence[DeviceModel],
-    plan: ArrivalPlan,
+    arrivals: ArrivalsSection,
     *,
     devices: int,
     policy: DevicePolicy | None = None,
     percentile: float = 99.0,
     seeds: int = 3,
     tolerance: float = 0.01,
-    warmup_queries: int = 0,
 ) -> DeviceCapacity:
     """Finds the goodput: the highest rate with `percentile` of each model's queries in time.
 
@@ -50,13 +51,12 @@ def device_capacity(
 
     Args:
         models: that are served; each needs a target.
-        plan: what arrives; its `rate_qps` is ignored, and `seed`, `seed + 1`, ... are used.
+        arrivals: what arrives; its `rate_qps` is ignored, and `seed`, `seed + 1`, ... are used.
         devices: how many there are.
         policy: as `simulate_devices` takes it.
         percentile: above 0, at most 100.
         seeds: how many searches, each with arrivals of its own.
         tolerance: a search ends when the rate is known this well, as a share of it.
-        warmup_queries: how many first queries don't count.
 
     Raises:
         ConfigError: a value is out of range, or a model has no target.
@@ -66,16 +66,18 @@ def device_capacity(
     _check(models, percentile, seeds, tolerance)
 
     def attempt(rate_qps: float, seed: int) -> DeviceResult:
-        arrivals = generate_arrivals(
-            replace(plan, rate_qps=rate_qps, seed=seed), [model.weight for model in models]
-        )
+        asked = msgspec.structs.replace(arrivals, rate_qps=rate_qps, seed=seed)
         return simulate_devices(
-            models, arrivals, devices=devices, policy=policy, warmup_queries=warmup_queries
+            models,
+            generate_arrivals(asked, [model.weight for model in models]),
+            devices=devices,
+            policy=policy,
+            warmup_queries=arrivals.warmup_queries,
         )
 
     limit_qps = _limit_qps(models, devices) * 100 / percentile
     rates, kept = [], []
-    for seed in range(plan.seed, plan.seed + seeds):
+    for seed in range(arrivals.seed, arrivals.seed + seeds):
         low_qps, high_qps = 0.0, limit_qps
         best = None
         # Below a thousandth of the limit there is nothing to find.

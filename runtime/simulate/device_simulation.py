@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from numpy.typing import NDArray
 
 from veltair.runtime._native import devices as native
 from veltair.runtime._native import sched
-from veltair.runtime.device_arrivals import Arrivals
 from veltair.runtime.errors import ConfigError
+from veltair.runtime.record import Line, make_batcher_line, make_header, recording
+from veltair.runtime.simulate.arrivals import Arrivals
 
 LONGEST_MS = 1_800_000.0
 MOST_DEVICES = 1 << 16
@@ -163,16 +165,16 @@ class DeviceResult:
     def satisfied(self) -> NDArray[np.bool_]:
         """Returns bool[queries]: whether it was answered within its target."""
         slo_ns = np.array([m.slo_ns or np.iinfo(np.int64).max for m in self.models])
-        latency_ns = self.run.end_ns - self.arrivals.arrival_ns
+        latency_ns = self.run.end_ns - self.arrivals.time_ns
         answered: NDArray[np.bool_] = self.run.outcome == native.ANSWERED
         return answered & (latency_ns <= slo_ns[self.arrivals.model])
 
     def _figures(self, counted: NDArray[np.bool_], model: int | None) -> dict[str, Any]:
-        span_s = float(np.ptp(self.arrivals.arrival_ns[self.warmup_queries :])) / 1e9
+        span_s = float(np.ptp(self.arrivals.time_ns[self.warmup_queries :])) / 1e9
         outcome = self.run.outcome[counted]
         answered = outcome == native.ANSWERED
         latency_ms = np.where(
-            answered, (self.run.end_ns - self.arrivals.arrival_ns)[counted] / 1e6, np.inf
+            answered, (self.run.end_ns - self.arrivals.time_ns)[counted] / 1e6, np.inf
         )
         good = int(self.satisfied()[counted].sum())
         queries_batch = self.run.batch[counted][answered]
@@ -195,7 +197,7 @@ class DeviceResult:
         }
 
     def _idle_share(self) -> float:
-        counted_ns = self.arrivals.arrival_ns[self.warmup_queries :]
+        counted_ns = self.arrivals.time_ns[self.warmup_queries :]
         begin, end = int(counted_ns[0]), int(counted_ns[-1])
         start = np.clip(self.run.start_ns, begin, end)
         busy_ns = (np.clip(self.run.batch_end_ns, begin, end) - start).sum()
@@ -209,6 +211,7 @@ def simulate_devices(
     devices: int,
     policy: DevicePolicy | None = None,
     warmup_queries: int = 0,
+    record: Path | None = None,
 ) -> DeviceResult:
     """Runs arrivals on emulated devices until the last query has ended.
 
@@ -218,6 +221,7 @@ def simulate_devices(
         devices: how many there are, each able to run any of the models.
         policy: which policies decide; None: `deferred`, `first-fit`.
         warmup_queries: how many first queries no figure counts.
+        record: where to write each event and decision, for `veltair replay`.
 
     Returns:
         The run; `summary()` has its figures. The same arguments give the same run.
@@ -225,31 +229,56 @@ def simulate_devices(
     Raises:
         ConfigError: a count is out of range, or the arrivals name a model that isn't there or are
             not ascending.
+        InputError: the record can't be written.
     """
     policy = policy or DevicePolicy()
     if not 1 <= devices <= MOST_DEVICES:
         raise ConfigError(f"devices = {devices}: must be from 1 to {MOST_DEVICES}")
-    if not 0 <= warmup_queries < len(arrivals.arrival_ns):
+    if not 0 <= warmup_queries < len(arrivals.time_ns):
         raise ConfigError(
             f"warmup_queries = {warmup_queries}: must be from 0 to below the number of queries, "
-            f"{len(arrivals.arrival_ns)}"
+            f"{len(arrivals.time_ns)}"
         )
-    try:
-        run = native.run_devices(
+    costs = [model.cost(policy.least_percent()) for model in models]
+
+    def run(descriptor: int | None) -> native.DeviceRun:
+        return native.run_devices(
             batching=policy.batching,
             placement=policy.placement,
-            costs=[model.cost(policy.least_percent()) for model in models],
+            costs=costs,
             slo_ns=[model.slo_ns for model in models],
             devices=devices,
             queue_limit=policy.queue_limit,
-            arrival_ns=arrivals.arrival_ns,
+            arrival_ns=arrivals.time_ns,
             model=arrivals.model,
+            record=descriptor,
         )
+
+    try:
+        if record is None:
+            found = run(None)
+        else:
+            lines = _first_lines(policy, costs, devices)
+            with recording(record, lines, field="--record") as descriptor:
+                found = run(descriptor)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     return DeviceResult(
-        models=models, arrivals=arrivals, devices=devices, warmup_queries=warmup_queries, run=run
+        models=models, arrivals=arrivals, devices=devices, warmup_queries=warmup_queries, run=found
     )
+
+
+def _first_lines(
+    policy: DevicePolicy, costs: Sequence[sched.BatchCost], devices: int
+) -> list[Line]:
+    batcher = make_batcher_line(
+        policy.batching,
+        policy.placement,
+        queue_limit=policy.queue_limit,
+        costs=costs,
+        executors=["device"] * devices,
+    )
+    return [make_header("simulated"), batcher]
 
 
 def milliseconds(name: str, value: float) -> int:

@@ -1,0 +1,111 @@
+"""The decisions of a kernel as plain data: what a builder takes, a search varies, a log records.
+
+A builder without one makes its own by a cost model. A choice that doesn't fit a layer is refused
+with `ValueError` by its builder, before anything is emitted.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+UNROLL = 4  # steps of a reduction emitted one after another, where nobody says otherwise
+
+
+class DirectChoice(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="direct"
+):
+    """Of a direct convolution.
+
+    Attributes:
+        merged: rows of the image that are taken as one, where it is contiguous.
+        rows: of the register tile; more than one spans all columns.
+        columns: of the register tile.
+        blocks: channel vectors of the register tile: of a chunk.
+        row_tiles: tiles of rows in a task.
+        chunks: of output channels in a task, one after another.
+        weights_outer: the task's index walks the weights in its outer part, the data in its inner.
+        passes: over the input channels; more than one keeps partial sums between them.
+        unroll: steps of the reduction emitted one after another.
+    """
+
+    merged: int
+    rows: int
+    columns: int
+    blocks: int
+    row_tiles: int
+    chunks: int = 1
+    weights_outer: bool
+    passes: int = 1
+    unroll: int = UNROLL
+
+
+class WinogradChoice(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="winograd"
+):
+    """Of a convolution through Winograd's transform.
+
+    Attributes:
+        size: outputs of a tile in one dimension: 2 or 4.
+        tile_rows: rows of tiles that are transformed, multiplied and transformed back together.
+        columns: tiles in registers.
+        blocks: channel vectors in registers.
+        whole: a task takes a block of tile rows through all three stages; else each stage is
+            parallel by itself, and cores pass their tiles to each other between two.
+        unroll: as for `DirectChoice`.
+    """
+
+    size: int
+    tile_rows: int
+    columns: int
+    blocks: int
+    whole: bool = False
+    unroll: int = UNROLL
+
+
+class MatmulChoice(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="matmul"
+):
+    """Of a matrix product with a constant weight.
+
+    Attributes:
+        rows: most rows of the register tile.
+        blocks: column vectors of the register tile: of a chunk.
+        pieces: tiles of rows in a task.
+        chunks: of columns in a task, one after another.
+        passes: over the reduction; more than one keeps partial sums between them.
+        unroll: as for `DirectChoice`.
+    """
+
+    rows: int
+    blocks: int
+    pieces: int
+    chunks: int = 1
+    passes: int = 1
+    unroll: int = UNROLL
+
+
+class DepthwiseChoice(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="depthwise"
+):
+    """Of a depthwise convolution.
+
+    Attributes:
+        pixels: most pixels of a row accumulated together.
+        rows: output rows of a task.
+    """
+
+    pixels: int
+    rows: int
+
+
+Choice = DirectChoice | WinogradChoice | MatmulChoice | DepthwiseChoice
+
+
+def require(condition: bool, what: str) -> None:
+    """Refuses a choice.
+
+    Raises:
+        ValueError: the condition doesn't hold.
+    """
+    if not condition:
+        raise ValueError(f"the choice doesn't fit the layer: {what}")

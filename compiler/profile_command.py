@@ -1,0 +1,40 @@
+"""`veltair profile`: measures an artifact's profile again, alone or at levels of interference."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from veltair.compiler.profile import MOST_LEVELS, fewer_levels
+from veltair.compiler.progress_bar import Bar
+from veltair.compiler.reprofile import reprofile
+from veltair.compiler.table import layer_table, levels_text, table_console
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(help="An artifact: MODEL/VERSION, or MODEL.")],
+    levels: Annotated[
+        int,
+        typer.Option(
+            min=1, max=MOST_LEVELS, help="Interference levels to profile, the one alone included."
+        ),
+    ] = 1,
+) -> None:
+    """Measure an artifact's layers on this machine, and replace the profile in its manifest.
+
+    With more than one level, bubbles (see veltair bubble) run beside on cores of their own, as fast
+    as slows a reference kernel by the level. Interrupted, it leaves the old profile.
+    """
+    with Bar(Console(stderr=True)) as bar:
+        result = reprofile(folder, bar, levels=levels)
+    table_console().print(layer_table(result.manifest))
+    for line in levels_text(result.manifest):
+        print(line)
+    print(f"{result.folder}: profile replaced")
+    for warning in (result.doubt, fewer_levels(result.manifest.profile, levels)):
+        if warning:
+            print(f"veltair: warning: {warning}", file=sys.stderr)

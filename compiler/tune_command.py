@@ -1,0 +1,108 @@
+"""`veltair tune`: searches a model's layers and logs what it finds; makes no artifact."""
+
+from __future__ import annotations
+
+import fnmatch
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from veltair.compiler.clean import Shape, load_clean
+from veltair.compiler.expand import expand_regions
+from veltair.compiler.graph import from_model
+from veltair.compiler.kernels.spec import LANES
+from veltair.compiler.lower import Request, lower
+from veltair.compiler.passes import prepare
+from veltair.compiler.passes.plan import plan_memory
+from veltair.compiler.pipeline import check_name
+from veltair.compiler.progress_bar import Bar, told_warnings
+from veltair.compiler.search.builder import default_jobs
+from veltair.compiler.search.log import log_place
+from veltair.compiler.search.variants import (
+    SearchOptions,
+    known_records,
+    search_missing,
+    tasks_of,
+)
+from veltair.compiler.target_options import choose_isa, parse_shape
+from veltair.runtime.errors import InputError
+from veltair.runtime.manifest import Isa
+
+_NAMED = 10  # layers that a message lists
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="The ONNX file.")],
+    trials: Annotated[int, typer.Option(help="Samples that each layer shall have.", min=1)] = 32,
+    layers: Annotated[
+        str, typer.Option(help="Only layers whose node or operator matches: '*conv3x3*'.")
+    ] = "*",
+    log: Annotated[
+        Path | None, typer.Option(help="Tuning log to read and extend.  [default: the user's]")
+    ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="Shape of an input with symbolic dimensions: INPUT=1,3,224,224."),
+    ] = None,
+    isa: Annotated[
+        str, typer.Option(help="auto, x86-64-v3 (AVX2) or x86-64-v4 (AVX-512).")
+    ] = "auto",
+    jobs: Annotated[int, typer.Option(help="Kernels built at once.  [default: cores]")] = 0,
+) -> None:
+    """Search the layers of an ONNX model and keep every sample in a tuning log.
+
+    Samples that are in the logs already count, so that an ended search goes on where it was.
+    """
+    chosen = choose_isa(isa)
+    options = SearchOptions(
+        isa=chosen,
+        trials=trials,
+        most_variants=1,
+        qos_ns=0,
+        qos_share="flops",
+        logs=log_place(chosen, check_name(model.stem), log),
+        jobs=jobs or default_jobs(),
+    )
+    shapes = dict(parse_shape(text) for text in shape or [])
+    try:
+        with told_warnings(), Bar(Console(stderr=True)) as bar:
+            bar.stage("reading", 1)
+            tasks = tasks_of(_matching(_requests(model, shapes, chosen), layers), chosen)
+            known = known_records(tasks, options)
+            with tempfile.TemporaryDirectory(prefix="veltair-objects-") as objects:
+                found = search_missing(tasks, known, options, Path(objects), bar)
+    except KeyboardInterrupt:
+        print(f"ended early; {options.logs.own} has every finished sample: run again to go on")
+        raise
+    measured = sum(len(records) for records in found.values())
+    print(
+        f"{len(found)} of {len(tasks)} layers searched to {trials} trials: {measured} samples in "
+        f"{options.logs.own}"
+        if found
+        else f"nothing to search: all {len(tasks)} layers have {trials} trials, or their whole "
+        "space, in the logs"
+    )
+
+
+def _requests(model: Path, shapes: dict[str, Shape], isa: Isa) -> list[Request]:
+    lanes = LANES[isa]
+    graph = expand_regions(prepare(from_model(load_clean(model, shapes)), lanes), lanes)
+    return lower(graph, plan_memory(graph, lanes), isa)
+
+
+def _matching(requests: list[Request], pattern: str) -> list[Request]:
+    found = [
+        request
+        for request in requests
+        if any(fnmatch.fnmatchcase(name, pattern) for name in (request.op, *request.nodes))
+    ]
+    if not found:
+        named = [request.nodes[-1] for request in requests if request.nodes][:_NAMED]
+        raise InputError(
+            f"--layers {pattern}: no layer's node or operator matches; there are "
+            f"{', '.join(named)}, ..."
+        )
+    return found

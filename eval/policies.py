@@ -1,0 +1,325 @@
+"""Every scheduling policy on a real server: `python -m veltair.eval.policies REPOSITORY`.
+
+For each pair of models, each policy gets the same Poisson arrivals at loads from light to beyond
+capacity, open loop. The capacity is defined once a pair, from profiles measured just before the
+first point. Finished points are kept: a command that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import numpy as np
+import typer
+
+from veltair.eval.benchmark import origin, run_benchmark
+from veltair.eval.children import stopped_by_signals
+from veltair.eval.fresh_profile import copy_artifacts, profiled
+from veltair.eval.latency_figures import Figures, Outcomes, by_model, to_json
+from veltair.eval.patience import Patience
+from veltair.eval.points import PointStore, circumstances
+from veltair.eval.policies_report import markdown
+from veltair.eval.real_runs import ServerPlan, replay, running
+from veltair.eval.record import write_result
+from veltair.eval.workload import Workload, capacity_qps, digests
+from veltair.runtime._native import sched
+from veltair.runtime.artifact import open_artifact
+from veltair.runtime.config import parse_config
+from veltair.runtime.disturbance import Disturbance
+from veltair.runtime.errors import ConfigError, VeltairError
+from veltair.runtime.manifest import Profile
+from veltair.runtime.policy_profile import to_profile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from veltair.runtime.manifest import Manifest
+
+STEM = "policies"
+SCRATCH = Path("build/policies")
+PAIRS = "resnet50+mobilenet_v2,resnet50+googlenet"
+START_S = 6.0  # of a server, its warm-up and its end, for the estimate
+ADMISSION = "+admission"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One policy at one load.
+
+    Attributes:
+        pair: the models, joined by `+`.
+        policy: of scheduling; with `+admission` where the server refused what it predicted to be
+            late.
+        load: share of the capacity.
+        figures: by model, and of `all`.
+        disturbance: what else ran.
+        errors: of queries that the server failed.
+    """
+
+    pair: str
+    policy: str
+    load: float
+    figures: dict[str, Figures]
+    disturbance: Disturbance
+    errors: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to measure, from the command line.
+
+    Attributes:
+        policies: of scheduling; each is also run with admission where `admission_loads` says so.
+        loads: shares of the capacity.
+        admission_loads: those at which policies that refuse nothing are run with admission too.
+        queries: of a point.
+        workers: of the servers.
+        slots: a model.
+        seed: of the arrivals.
+        patience: with other processes.
+    """
+
+    policies: tuple[str, ...]
+    loads: tuple[float, ...]
+    admission_loads: tuple[float, ...]
+    queries: int
+    workers: int
+    slots: int
+    seed: int
+    patience: Patience
+
+
+def command(
+    repository: Annotated[Path, typer.Argument(help="Folder of <model>/<version>/ artifacts.")],
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("eval/results"),
+    pairs: Annotated[str, typer.Option(help="Models that are asked for together.")] = PAIRS,
+    policies: Annotated[str, typer.Option(help="All that there are, if not set.")] = "",
+    loads: Annotated[str, typer.Option(help="Shares of the capacity.")] = "0.3,0.6,0.9,1.2",
+    admission_loads: Annotated[
+        str, typer.Option(help="Those to repeat with the server's admission; may be empty.")
+    ] = "1.2",
+    queries: Annotated[int, typer.Option(min=10, help="Of each point.")] = 400,
+    workers: Annotated[int | None, typer.Option(min=1, help="If not set, cores + 2.")] = None,
+    slots: Annotated[int, typer.Option(min=1, help="Queries a model that may wait or run.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Of the arrivals.")] = 1,
+    attempts: Annotated[
+        int, typer.Option(min=1, help="Of a point, while other processes disturb it.")
+    ] = 2,
+    wait_s: Annotated[
+        float, typer.Option(min=0, help="For a quiet machine before each attempt, at most.")
+    ] = 10.0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what was measured.")] = False,
+    scratch: Annotated[Path, typer.Option(help="Where to keep what was measured.")] = SCRATCH,
+) -> None:
+    """Measure all policies under rising load."""
+    out.mkdir(parents=True, exist_ok=True)
+    result = origin(STEM)
+    store = PointStore(scratch / "points")
+    if fresh:
+        store.clear()
+    plan = Plan(
+        policies=_words(policies) or tuple(sched.policy_names()),
+        loads=_numbers(loads),
+        admission_loads=_numbers(admission_loads),
+        queries=queries,
+        workers=workers or len(os.sched_getaffinity(0)) + 2,
+        slots=slots,
+        seed=seed,
+        patience=Patience(attempts=attempts, wait_s=wait_s),
+    )
+    with stopped_by_signals():
+        benches = [
+            Bench(repository, tuple(pair.split("+")), plan, scratch, store)
+            for pair in _words(pairs)
+        ]
+        print(f"{STEM}: about {sum(each.left_s() for each in benches) / 60:.0f} minutes to go")
+        for bench in benches:
+            bench.measure()
+    points = [point for bench in benches for point in bench.points]
+    result |= {
+        "plan": asdict(plan),
+        "pairs": {bench.pair: bench.facts() for bench in benches},
+        "points": [to_json(asdict(point)) for point in points],
+    }
+    write_result(out / f"{STEM}.json", result)
+    text = markdown(result, points)
+    (out / f"{STEM}.md").write_text(text, encoding="utf-8")
+    print(text)
+    failures = {bench.pair: bench.failures for bench in benches if bench.failures}
+    if failures:
+        raise VeltairError(f"points are missing, the same command measures them: {failures}")
+
+
+class Bench:
+    """Measures one pair of models."""
+
+    def __init__(
+        self,
+        repository: Path,
+        models: tuple[str, ...],
+        plan: Plan,
+        scratch: Path,
+        store: PointStore,
+    ) -> None:
+        """Measures the models' profiles, unless they are kept, and makes the repository."""
+        self.pair = "+".join(models)
+        self.points: list[Point] = []
+        self.profile_disturbances: dict[str, float] = {}
+        self.refusals: dict[str, str] = {}
+        self.failures: dict[str, str] = {}
+        self._plan = plan
+        self._scratch = scratch
+        self._store = store
+        self._cores = len(os.sched_getaffinity(0))
+        self._circumstances = circumstances()
+        self._workload = Workload(models=models, queries=plan.queries, seed=plan.seed)
+        self._served = scratch / self.pair
+        profiles = {name: self._profile(repository, name) for name in models}
+        self._manifests: dict[str, Manifest] = copy_artifacts(
+            repository, self._served, models, profiles=profiles
+        )
+        self.capacity_qps = capacity_qps(list(profiles.values()), self._cores)
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what a report says of the pair beside its points."""
+        return {
+            "capacity_qps": self.capacity_qps,
+            "qos_ns": {name: each.qos_ns for name, each in self._manifests.items()},
+            "model_ns": {name: each.profile.model_ns for name, each in self._manifests.items()},
+            "others_while_profiling": self.profile_disturbances,
+            "not_served": self.refusals,
+            "failed": self.failures,
+        }
+
+    def left_s(self) -> float:
+        """Estimates the time that `measure` takes."""
+        total_s = 0.0
+        for policy, admission, loads in self._servers():
+            missing = [load for load in loads if self._kept(policy, admission, load) is None]
+            total_s += START_S * bool(missing)
+            total_s += sum(self._plan.queries / (load * self.capacity_qps) for load in missing)
+        return total_s
+
+    def measure(self) -> None:
+        """Measures all points that are not kept; `points` and `failures` have the results."""
+        for policy, admission, loads in self._servers():
+            missing = [load for load in loads if self._kept(policy, admission, load) is None]
+            try:
+                if missing:
+                    self._measure(policy, admission, missing)
+            except VeltairError as error:
+                self.failures[_label(policy, admission)] = str(error)
+                print(f"{STEM}: {self.pair}: {_label(policy, admission)}: {error}", flush=True)
+            kept = (self._kept(policy, admission, load) for load in loads)
+            self.points += [msgspec.convert(point, Point) for point in kept if point is not None]
+
+    def _servers(self) -> list[tuple[str, bool, tuple[float, ...]]]:
+        """What each server is asked: policy, whether with admission, loads."""
+        profiles = [to_profile(each.profile, each.qos_ns) for each in self._manifests.values()]
+        found = []
+        for policy in self._plan.policies:
+            try:
+                parse_config({"scheduling": {"policy": policy}})
+            except ConfigError as error:
+                self.refusals[policy] = str(error)
+                continue
+            found.append((policy, False, self._plan.loads))
+            refuses = sched.make_policy(policy, self._cores, profiles).needs.refusing
+            if self._plan.admission_loads and not refuses:
+                found.append((policy, True, self._plan.admission_loads))
+        return found
+
+    def _measure(self, policy: str, admission: bool, loads: Sequence[float]) -> None:
+        plan = ServerPlan(
+            repository=self._served,
+            policy=policy,
+            workers=self._plan.workers,
+            slots=self._plan.slots,
+            admission=admission,
+        )
+        with running(plan, self._scratch) as client:
+            for load in loads:
+                begun = time.monotonic()
+                arrivals = self._workload.arrivals(load * self.capacity_qps)
+                observed, disturbance = self._plan.patience.quietest(
+                    partial(replay, client, self._workload.models, arrivals)
+                )
+                qos_ns = [each.qos_ns for each in self._manifests.values()]
+                outcomes = Outcomes(
+                    arrival_ns=arrivals.time_ns,
+                    model=arrivals.model,
+                    start_ns=observed.start_ns,
+                    end_ns=observed.end_ns,
+                    outcome=observed.outcome,
+                    qos_ns=np.array(qos_ns, np.int64),
+                )
+                point = Point(
+                    pair=self.pair,
+                    policy=_label(policy, admission),
+                    load=load,
+                    figures=by_model(outcomes, self._workload.models),
+                    disturbance=disturbance,
+                    errors=observed.errors,
+                )
+                self._store.put(self._key(policy, admission, load), asdict(point))
+                share = point.figures["all"].satisfied_share
+                print(
+                    f"{STEM}: {self.pair}: {point.policy} at {load:g}: {share:.0%} satisfied "
+                    f"({time.monotonic() - begun:.0f} s)",
+                    flush=True,
+                )
+
+    def _profile(self, repository: Path, name: str) -> Profile:
+        key = self._circumstances | {
+            "kind": "profile",
+            "artifact": digests(repository, [name]),
+        }
+        kept = self._store.get(key)
+        if kept is None:
+            print(f"{STEM}: profile of {name}", flush=True)
+            folder = open_artifact(repository / name).folder
+            found, disturbance = self._plan.patience.quietest(partial(profiled, folder))
+            kept = {"profile": found, "disturbance": disturbance}
+            kept = msgspec.to_builtins(kept)
+            self._store.put(key, kept)
+        self.profile_disturbances[name] = kept["disturbance"]["others"]
+        return msgspec.convert(kept["profile"], Profile)
+
+    def _kept(self, policy: str, admission: bool, load: float) -> dict[str, Any] | None:
+        return self._store.get(self._key(policy, admission, load))
+
+    def _key(self, policy: str, admission: bool, load: float) -> dict[str, Any]:
+        key = self._circumstances | {
+            "kind": "point",
+            "policy": policy,
+            "admission": admission,
+            "load": load,
+            "workers": self._plan.workers,
+            "slots": self._plan.slots,
+            "workload": self._workload,
+            "manifests": self._manifests,
+        }
+        built: dict[str, Any] = msgspec.to_builtins(key)
+        return built
+
+
+def _label(policy: str, admission: bool) -> str:
+    return policy + ADMISSION * admission
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in text.split(",") if word)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(word) for word in _words(text))
+
+
+if __name__ == "__main__":
+    run_benchmark(STEM, command)

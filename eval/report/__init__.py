@@ -1,0 +1,1 @@
+"""`veltair report`: one self-contained HTML page about an artifact's layers and versions."""

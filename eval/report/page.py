@@ -1,0 +1,70 @@
+"""Renders a report as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import jinja2
+from markupsafe import Markup
+
+from veltair.eval.report import figures
+
+if TYPE_CHECKING:
+    from veltair.eval.report.layers import ModelReport
+
+_FOLDER = resources.files("veltair.eval.report")
+
+
+def render(report: ModelReport) -> str:
+    """Returns the page: style, script and figures are in it, and it may fetch nothing."""
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.DictLoader({"page": _text("page.html.j2")}),
+    )
+    environment.filters |= {"time": figures.time_text, "size": figures.bytes_text}
+    manifest, profile = report.manifest, report.manifest.profile
+    several = any(len(layer.versions) > 1 for layer in report.layers)
+    page = environment.get_template("page")
+    return page.render(
+        report=report,
+        manifest=manifest,
+        profile=profile,
+        estimated=profile.interference is not None
+        and profile.interference.measured_cores < profile.cores[-1],
+        style=Markup(_text("page.css")),
+        script=Markup(_text("page.js")),
+        colour=figures.colour,
+        largest_share=max(layer.share for layer in report.layers),
+        figures={
+            "time": figures.time_by_layer(report),
+            "versions": figures.versions_per_layer(report),
+            "loss": figures.model_loss(report) if several else None,
+        },
+        layer_figures=[
+            {
+                "samples": figures.layer_samples(layer),
+                "levels": figures.layer_levels(layer, report.levels),
+                "loss": figures.layer_loss(layer),
+            }
+            for layer in report.layers
+        ],
+        numbers={
+            "samples": sum(len(layer.samples) for layer in report.layers),
+            "dropped": sum(layer.search.dropped for layer in report.layers if layer.search),
+            "failed": sum(s.status == "failed" for layer in report.layers for s in layer.samples),
+            "filtered": sum(
+                s.status == "filtered" for layer in report.layers for s in layer.samples
+            ),
+            "frontier": sum(len(layer.frontier) for layer in report.layers),
+            "chosen": sum(s.is_chosen for layer in report.layers for s in layer.samples),
+            "versions": sum(len(layer.versions) for layer in report.layers),
+        },
+    )
+
+
+def _text(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")

@@ -1,0 +1,395 @@
+"""The simulator against the server: `python -m veltair.eval.sim_vs_real REPOSITORY`.
+
+The same Poisson arrivals go, when they are due, to a real server, and to the simulator with the
+same artifacts, the same policy and the same number of workers. What the server costs is measured
+right before each load's runs (`calibration`) and given to the simulator as parameters. Machines
+change their speed from one minute to the next, so a run is cut into slices, and before and after
+each the server is asked for the time of lone queries: by these the simulator's profile of a slice
+is scaled. Targets are twice those of the artifacts: where
+a target lies within a model's own spread, as 50 ms for ResNet-50 on one core here, the satisfied
+share is a coin's side and not a property of either. Both sides are judged by one computation
+(`latency_figures`). Takes about eight minutes; what has been measured is kept, so that a command
+that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import numpy as np
+import typer
+
+from veltair.eval.benchmark import origin, run_benchmark
+from veltair.eval.calibration import Calibration, calibrate, lone_ns, scaled, with_levels
+from veltair.eval.children import stopped_by_signals
+from veltair.eval.fresh_profile import copy_artifacts
+from veltair.eval.latency_figures import Figures, Outcomes, by_model, to_json
+from veltair.eval.patience import Patience
+from veltair.eval.points import PointStore, circumstances
+from veltair.eval.real_runs import ServerPlan, replay, running
+from veltair.eval.record import write_result
+from veltair.eval.sim_vs_real_report import markdown
+from veltair.eval.workload import Workload, capacity_qps, digests
+from veltair.runtime.artifact import open_artifact
+from veltair.runtime.disturbance import Disturbance
+from veltair.runtime.policy_profile import to_profile
+from veltair.runtime.simulate.arrivals import Arrivals
+from veltair.runtime.simulate.run import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from veltair.eval.real_runs import Observed
+    from veltair.runtime.client import LocalClient
+    from veltair.runtime.manifest import Manifest
+
+STEM = "sim_vs_real"
+SCRATCH = Path("build/sim_vs_real")
+SLICES = 5
+LONE_QUERIES = 10
+_NS_PER_US = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """A part of a run, with both ends of it.
+
+    Attributes:
+        arrivals: of the part, from 0.
+        observed: what became of them.
+        lone_ns: by model, how long a lone query was served, before and after.
+    """
+
+    arrivals: Arrivals
+    observed: Observed
+    lone_ns: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One policy at one load, on both sides.
+
+    Attributes:
+        policy: of scheduling.
+        load: share of the capacity.
+        rate_qps: of all models.
+        real: figures of the server, by model and of `all`.
+        simulated: the same of the simulator.
+        late_ms: mean time by which the driver submitted late.
+        disturbance: what else ran during the real run.
+        speed: by model, time of a lone query over the calibration's, by slice.
+        errors: of queries that the server failed.
+    """
+
+    policy: str
+    load: float
+    rate_qps: float
+    real: dict[str, Figures]
+    simulated: dict[str, Figures]
+    late_ms: float
+    disturbance: Disturbance
+    speed: dict[str, tuple[float, ...]]
+    errors: tuple[str, ...]
+
+
+def command(
+    repository: Annotated[Path, typer.Argument(help="Folder of <model>/<version>/ artifacts.")],
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("eval/results"),
+    models: Annotated[str, typer.Option(help="One or two of the repository.")] = (
+        "resnet50,mobilenet_v2"
+    ),
+    policies: Annotated[str, typer.Option(help="Of scheduling.")] = "model,layer,veltair-as",
+    loads: Annotated[str, typer.Option(help="Shares of the capacity.")] = "0.3,0.5,0.7",
+    queries: Annotated[int, typer.Option(min=10, help="Of each run.")] = 600,
+    calibration_queries: Annotated[int, typer.Option(min=5, help="Of each measurement.")] = 40,
+    qos_scale: Annotated[
+        float, typer.Option(min=0.01, help="Targets over those of the artifacts.")
+    ] = 2.0,
+    workers: Annotated[int | None, typer.Option(min=1, help="If not set, cores + 2.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the arrivals.")] = 1,
+    attempts: Annotated[
+        int, typer.Option(min=1, help="Of a point, while other processes disturb it.")
+    ] = 2,
+    wait_s: Annotated[
+        float, typer.Option(min=0, help="For a quiet machine before each attempt, at most.")
+    ] = 10.0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what was measured.")] = False,
+    scratch: Annotated[Path, typer.Option(help="Where to keep what was measured.")] = SCRATCH,
+) -> None:
+    """Compare simulated with real latencies under the same arrivals."""
+    out.mkdir(parents=True, exist_ok=True)
+    result = origin(STEM)
+    asked = [float(load) for load in loads.split(",")]
+    store = PointStore(scratch / "points")
+    if fresh:
+        store.clear()
+    workload = Workload(models=tuple(models.split(",")), queries=queries, seed=seed)
+    patience = Patience(attempts=attempts, wait_s=wait_s)
+    with stopped_by_signals():
+        calibrations = []
+        points = []
+        for load in asked:
+            measured, disturbance = _calibration(
+                repository, workload, scratch, store, calibration_queries, load, patience
+            )
+            bench = _Bench(
+                repository, workload, scratch, store, measured, qos_scale, workers, patience
+            )
+            points += [bench.point(policy, load) for policy in policies.split(",")]
+            calibrations.append(
+                {
+                    "load": load,
+                    "capacity_qps": bench.capacity_qps,
+                    "measured": msgspec.to_builtins(measured),
+                    "disturbance": asdict(disturbance),
+                }
+            )
+    points.sort(key=lambda point: policies.split(",").index(point.policy))
+    result |= {
+        "workload": asdict(workload),
+        "workers": bench.workers,
+        "qos_ns": {name: each.qos_ns for name, each in bench.manifests.items()},
+        "qos_scale": qos_scale,
+        "calibrations": calibrations,
+        "points": [to_json(asdict(point)) for point in points],
+    }
+    write_result(out / f"{STEM}.json", result)
+    text = markdown(result, points)
+    (out / f"{STEM}.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+def _calibration(
+    repository: Path,
+    workload: Workload,
+    scratch: Path,
+    store: PointStore,
+    queries: int,
+    load: float,
+    patience: Patience,
+) -> tuple[Calibration, Disturbance]:
+    key = circumstances() | {
+        "kind": "calibration",
+        "artifacts": digests(repository, workload.models),
+        "models": workload.models,
+        "queries": queries,
+        "load": load,
+    }
+    kept = store.get(key)
+    if kept is None:
+
+        def measure() -> Calibration:
+            return calibrate(
+                repository, workload.models, scratch, queries=queries, load=load, say=print
+            )
+
+        found, disturbance = patience.quietest(measure)
+        kept = {"calibration": found, "disturbance": disturbance}
+        store.put(key, msgspec.to_builtins(kept))
+    return (
+        msgspec.convert(msgspec.to_builtins(kept["calibration"]), Calibration),
+        msgspec.convert(msgspec.to_builtins(kept["disturbance"]), Disturbance),
+    )
+
+
+class _Bench:
+    """Runs points on both sides with one calibration."""
+
+    def __init__(
+        self,
+        repository: Path,
+        workload: Workload,
+        scratch: Path,
+        store: PointStore,
+        measured: Calibration,
+        qos_scale: float,
+        workers: int | None,
+        patience: Patience,
+    ) -> None:
+        self.cores = len(os.sched_getaffinity(0))
+        self.workers = workers or self.cores + 2
+        self._patience = patience
+        self._workload = workload
+        self._scratch = scratch
+        self._store = store
+        self._measured = measured
+        self._circumstances = circumstances()
+        self._served = scratch / "served"
+        targets = {
+            name: round(open_artifact(repository / name, verify=False).manifest.qos_ns * qos_scale)
+            for name in workload.models
+        }
+        self.manifests: dict[str, Manifest] = copy_artifacts(
+            repository,
+            self._served,
+            workload.models,
+            profiles=measured.profiles,
+            qos_ns=targets,
+        )
+        self.capacity_qps = capacity_qps(
+            [each.profile for each in self.manifests.values()], self.cores
+        )
+
+    def point(self, policy: str, load: float) -> Point:
+        """Measures a point, unless it is kept, on a server of its own."""
+        key = self._key(policy, load)
+        kept = self._store.get(key)
+        if kept is None:
+            plan = ServerPlan(repository=self._served, policy=policy, workers=self.workers)
+            with running(plan, self._scratch) as client:
+                print(f"{STEM}: {policy} at {load:g} of the capacity", flush=True)
+                arrivals = self._workload.arrivals(load * self.capacity_qps)
+                slices, disturbance = self._patience.quietest(
+                    partial(self._replay, client, arrivals, load)
+                )
+            kept = asdict(self._compare(policy, load, slices, disturbance))
+            self._store.put(key, kept)
+        return msgspec.convert(kept, Point)
+
+    def _key(self, policy: str, load: float) -> dict[str, Any]:
+        key = self._circumstances | {
+            "kind": "point",
+            "policy": policy,
+            "load": load,
+            "workers": self.workers,
+            "workload": asdict(self._workload),
+            "calibration": self._measured,
+            "manifests": self.manifests,
+        }
+        built: dict[str, Any] = msgspec.to_builtins(key)
+        return built
+
+    def _replay(self, client: LocalClient, arrivals: Arrivals, load: float) -> list[Slice]:
+        slices = []
+        before = self._lone_ns(client, load)
+        for part in np.array_split(np.arange(len(arrivals.time_ns)), SLICES):
+            sliced = Arrivals(
+                time_ns=arrivals.time_ns[part] - arrivals.time_ns[part[0]],
+                model=arrivals.model[part],
+            )
+            observed = replay(client, self._workload.models, sliced)
+            after = self._lone_ns(client, load)
+            lone_ns = {name: (before[name] + after[name]) / 2 for name in before}
+            slices.append(Slice(arrivals=sliced, observed=observed, lone_ns=lone_ns))
+            before = after
+        return slices
+
+    def _lone_ns(self, client: LocalClient, load: float) -> dict[str, float]:
+        return lone_ns(client, self._measured.profiles, LONE_QUERIES, load)
+
+    def _compare(
+        self, policy: str, load: float, slices: Sequence[Slice], disturbance: Disturbance
+    ) -> Point:
+        names = self._workload.models
+        predicted = self._predicted_lone_ns(policy)
+        speeds = [{name: each.lone_ns[name] / predicted[name] for name in names} for each in slices]
+        real = _joined([self._real(each) for each in slices])
+        simulated = _joined(
+            [
+                self._simulated(policy, each.arrivals, speed)
+                for each, speed in zip(slices, speeds, strict=True)
+            ]
+        )
+        late_ns = np.concatenate([s.observed.submitted_ns - s.arrivals.time_ns for s in slices])
+        return Point(
+            policy=policy,
+            load=load,
+            rate_qps=load * self.capacity_qps,
+            real=by_model(real, names),
+            simulated=by_model(simulated, names),
+            late_ms=float(late_ns.mean()) / 1e6,
+            disturbance=disturbance,
+            speed={name: tuple(speed[name] for speed in speeds) for name in names},
+            errors=tuple(sorted({error for each in slices for error in each.observed.errors})),
+        )
+
+    def _real(self, part: Slice) -> Outcomes:
+        return Outcomes(
+            arrival_ns=part.arrivals.time_ns,
+            model=part.arrivals.model,
+            start_ns=part.observed.start_ns,
+            end_ns=part.observed.end_ns,
+            outcome=part.observed.outcome,
+            qos_ns=self._qos_ns(),
+        )
+
+    def _qos_ns(self) -> NDArray[np.int64]:
+        return np.array([self.manifests[name].qos_ns for name in self._workload.models], np.int64)
+
+    def _predicted_lone_ns(self, policy: str) -> dict[str, float]:
+        """What the simulator says of a query that comes alone, by model."""
+        found = {}
+        for index, name in enumerate(self._workload.models):
+            lone = Arrivals(time_ns=np.zeros(1, np.int64), model=np.full(1, index, np.int32))
+            outcome = self._simulated(policy, lone, dict.fromkeys(self._workload.models, 1.0))
+            found[name] = float(outcome.end_ns[0] - outcome.start_ns[0])
+        return found
+
+    def _simulated(self, policy: str, arrivals: Arrivals, speed: dict[str, float]) -> Outcomes:
+        """Simulates the same; a query is seen by the server `start_ns` after it is due."""
+        names = self._workload.models
+        slowdowns = self._measured.slowdowns()
+        profiles = [
+            to_profile(
+                with_levels(
+                    scaled(self.manifests[name].profile, speed[name]), slowdowns[name], self.cores
+                ),
+                self.manifests[name].qos_ns,
+            )
+            for name in names
+        ]
+        seen = Arrivals(time_ns=arrivals.time_ns + self._measured.start_ns, model=arrivals.model)
+        scenario = self._workload.scenario(
+            machine={
+                "cores": self.cores,
+                "workers": self.workers,
+                "conflict_us": self._measured.gain_ns / _NS_PER_US,
+                "decision_us": self._measured.boundary_ns / _NS_PER_US,
+                "interference": "occupancy",
+            },
+            policy={"scheduling": policy},
+        )
+        found = simulate(scenario, profiles=profiles, arrivals=seen)
+        return Outcomes(
+            arrival_ns=arrivals.time_ns,
+            model=arrivals.model,
+            start_ns=found.start_ns,
+            end_ns=found.end_ns,
+            outcome=found.outcome,
+            qos_ns=found.qos_ns,
+        )
+
+
+def _joined(parts: Sequence[Outcomes]) -> Outcomes:
+    """Puts slices one behind the other; the breaks between them are of no length."""
+    moved = []
+    begin_ns = 0
+    for part in parts:
+        moved.append(
+            replace(
+                part,
+                arrival_ns=part.arrival_ns + begin_ns,
+                start_ns=np.where(part.start_ns < 0, part.start_ns, part.start_ns + begin_ns),
+                end_ns=part.end_ns + begin_ns,
+            )
+        )
+        begin_ns += int(part.end_ns.max())
+    return Outcomes(
+        arrival_ns=np.concatenate([part.arrival_ns for part in moved]),
+        model=np.concatenate([part.model for part in moved]),
+        start_ns=np.concatenate([part.start_ns for part in moved]),
+        end_ns=np.concatenate([part.end_ns for part in moved]),
+        outcome=np.concatenate([part.outcome for part in moved]),
+        qos_ns=parts[0].qos_ns,
+    )
+
+
+if __name__ == "__main__":
+    run_benchmark(STEM, command)

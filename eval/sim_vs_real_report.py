@@ -1,0 +1,192 @@
+"""The comparison as a page: both sides, the differences, and what explains those beyond a bound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from veltair.eval.latency_figures import Figures
+    from veltair.eval.sim_vs_real import Point
+
+LATENCY_BOUND = 0.10
+SHARE_BOUND = 0.03
+_NOTABLE = 0.01  # of the processors, or of a latency
+_HEADING = (
+    "| policy | load | queries/s | model | mean ms real | simulated | diff | p95 ms real | "
+    "simulated | diff | satisfied % real | simulated | diff | within |"
+)
+
+
+def differences(real: Figures, simulated: Figures) -> tuple[float, float, float]:
+    """Returns simulated against real: of the mean, of p95 (relative), of the satisfied share."""
+    return (
+        simulated.mean_ms / real.mean_ms - 1,
+        simulated.p95_ms / real.p95_ms - 1,
+        simulated.satisfied_share - real.satisfied_share,
+    )
+
+
+def is_within(real: Figures, simulated: Figures) -> bool:
+    """Whether all three differences keep their bounds; a figure that is missing keeps none."""
+    mean, p95, share = differences(real, simulated)
+    return abs(mean) <= LATENCY_BOUND and abs(p95) <= LATENCY_BOUND and abs(share) <= SHARE_BOUND
+
+
+def markdown(result: dict[str, Any], points: Sequence[Point]) -> str:
+    """Returns the page.
+
+    Args:
+        result: as its JSON file has it.
+        points: in the order of their rows.
+    """
+    within = sum(is_within(point.real["all"], point.simulated["all"]) for point in points)
+    lines = [
+        "# The simulator against the server",
+        "",
+        f"Made by `{result['command']}` at revision {result['revision']} on "
+        f"{result['machine']['cores']} cores ({result['machine']['cpu']}), load average before "
+        f"{result['load_average_before']:.2f}. {' and '.join(result['workload']['models'])} in "
+        f"equal parts, {result['workload']['queries']} Poisson arrivals a run (seed "
+        f"{result['workload']['seed']}), the same for every policy and for both sides; "
+        f"{result['workers']} workers. A load of 1 is {_capacities(result)} queries/s: all "
+        "cores busy at the profiles' least processor time. Targets are "
+        f"{result['qos_scale']:g} times the artifacts'. Latency counts from the planned arrival "
+        "to the end that the server recorded.",
+        "",
+        f"Of {len(points)} points {within} are within the bounds: mean and p95 within "
+        f"{LATENCY_BOUND:.0%}, satisfied share within {SHARE_BOUND * 100:g} points.",
+        "",
+        _HEADING,
+        "|---" * (_HEADING.count("|") - 1) + "|",
+        *(_row(point, "all") for point in points),
+        "",
+        "## What differs, and where",
+        "",
+        "Waiting is from the arrival to the begin of the first block, service from there to the "
+        "end. Then shares of all processors during the real run; and, over the run's slices, the "
+        "time of a lone query before and after the slice over the calibration's, by which the "
+        "simulator's profile of the slice is scaled.",
+        "",
+        "| policy | load | waiting ms real | simulated | service ms real | simulated | "
+        "driver late ms | driver | other processes | stolen by the host | lone query |",
+        "|---" * 11 + "|",
+        *map(_where, points),
+        "",
+        *(line for point in points for line in _reasons(point)),
+        "",
+        "## Parameters, measured before the runs",
+        "",
+        *(line for each in result["calibrations"] for line in [*_parameters(result, each), ""]),
+        "## By model",
+        "",
+        _HEADING,
+        "|---" * (_HEADING.count("|") - 1) + "|",
+        *(_row(point, name) for point in points for name in point.real if name != "all"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(point: Point, name: str) -> str:
+    real, simulated = point.real[name], point.simulated[name]
+    mean, p95, share = differences(real, simulated)
+    cells = (
+        point.policy,
+        f"{point.load:g}",
+        f"{real.offered_qps:.1f}",
+        name,
+        f"{real.mean_ms:.2f}",
+        f"{simulated.mean_ms:.2f}",
+        f"{mean:+.1%}",
+        f"{real.p95_ms:.2f}",
+        f"{simulated.p95_ms:.2f}",
+        f"{p95:+.1%}",
+        f"{real.satisfied_share * 100:.1f}",
+        f"{simulated.satisfied_share * 100:.1f}",
+        f"{share * 100:+.1f}",
+        "yes" if is_within(real, simulated) else "no",
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def _where(point: Point) -> str:
+    real, simulated = point.real["all"], point.simulated["all"]
+    disturbance = point.disturbance
+    speed = "; ".join(
+        f"{name} {min(factors):.2f} to {max(factors):.2f}" for name, factors in point.speed.items()
+    )
+    return (
+        f"| {point.policy} | {point.load:g} | {real.wait_ms:.2f} | {simulated.wait_ms:.2f} | "
+        f"{real.service_ms:.2f} | {simulated.service_ms:.2f} | {point.late_ms:.2f} | "
+        f"{disturbance.driver:.1%} | {disturbance.others:.1%} | {disturbance.steal:.1%} | "
+        f"{speed} |"
+    )
+
+
+def _reasons(point: Point) -> list[str]:
+    """What the measurements say about a point beyond its bounds."""
+    real, simulated = point.real["all"], point.simulated["all"]
+    if is_within(real, simulated):
+        return []
+    service = simulated.service_ms - real.service_ms
+    waiting = simulated.wait_ms - real.wait_ms
+    parts = [
+        f"of the mean's difference of {simulated.mean_ms - real.mean_ms:+.2f} ms, "
+        f"{service:+.2f} ms are service and {waiting:+.2f} ms waiting"
+    ]
+    for share, what in (
+        (point.disturbance.others, "other processes used {:.1%} of the processors"),
+        (point.disturbance.steal, "the host took {:.1%} of them"),
+        (point.disturbance.driver, "the driver itself used {:.1%}"),
+    ):
+        if share >= _NOTABLE:
+            parts.append(what.format(share))
+    if point.late_ms > _NOTABLE * real.mean_ms:
+        parts.append(f"queries were submitted {point.late_ms:.2f} ms late on average")
+    if real.failed or real.refused != simulated.refused:
+        parts.append(
+            f"{real.refused} queries refused and {real.failed} failed, simulated "
+            f"{simulated.refused} refused"
+        )
+    parts += [f"an error was: {error}" for error in point.errors]
+    return [f"- {point.policy} at {point.load:g}, beyond the bounds: {'; '.join(parts)}."]
+
+
+def _capacities(result: dict[str, Any]) -> str:
+    values = [each["capacity_qps"] for each in result["calibrations"]]
+    return ", ".join(f"{value:.1f}" for value in values) + (
+        " (by the calibration of each load)" if len(values) > 1 else ""
+    )
+
+
+def _parameters(result: dict[str, Any], calibration: dict[str, Any]) -> list[str]:
+    measured = calibration["measured"]
+    others = calibration["disturbance"]["others"]
+    lines = [
+        f"For the runs at {calibration['load']:g}; meanwhile other processes used {others:.1%} "
+        "of the processors.",
+        "",
+        "| what | measured | in the simulator |",
+        "|---|---|---|",
+        f"| arrival to begin, cores free | {measured['start_ns'] / 1e3:.0f} us | arrivals are seen "
+        "that much later |",
+        f"| boundary between blocks, cores unchanged | {measured['boundary_ns'] / 1e3:.1f} us | "
+        "`machine.decision_us` |",
+        f"| core granted to its first work in a running block | {measured['gain_ns'] / 1e3:.0f} us "
+        "| `machine.conflict_us` |",
+    ]
+    for name, profile in measured["profiles"].items():
+        times = ", ".join(f"{row[0] / 1e6:.2f}" for row in profile["model_ns"])
+        cores = ", ".join(map(str, profile["cores"]))
+        beside = ", ".join(
+            f"{(factor - 1):.1%} beside {other}"
+            for other, factor in measured["beside"][name].items()
+        )
+        lines += [
+            f"| {name} on {cores} cores, served alone | {times} ms | the profile of both sides; "
+            f"target {result['qos_ns'][name] / 1e6:g} ms |",
+            f"| {name} on one core, all others busy | {beside} | the profile's interference levels "
+            "|",
+        ]
+    return lines

@@ -1,0 +1,75 @@
+"""Which processors share a cache, and which of them are for bubbles."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from veltair.runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CPUS = Path("/sys/devices/system/cpu")
+_SHARED_LEVEL = "3"
+_BUBBLE_PART = 4  # one of so many processors of a shared cache has a bubble
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sides:
+    """How a machine is divided while interference is measured.
+
+    Attributes:
+        quiet: processors that are measured, ascending.
+        bubbles: those that disturb: of each shared cache the last quarter, one at least.
+        per_cache: the most bubbles that share one cache.
+    """
+
+    quiet: tuple[int, ...]
+    bubbles: tuple[int, ...]
+    per_cache: int
+
+
+def divided(cpus: Sequence[int], root: Path = _CPUS) -> Sides:
+    """Divides processors so that each that is measured shares its cache with a bubble.
+
+    Args:
+        cpus: that this process may use.
+        root: where Linux describes them.
+
+    Raises:
+        InputError: no two of them share a cache.
+    """
+    groups: dict[str, list[int]] = {}
+    for cpu in sorted(cpus):
+        groups.setdefault(_shared_with(root / f"cpu{cpu}"), []).append(cpu)
+    quiet: list[int] = []
+    bubbles: list[int] = []
+    most = 0
+    for group in groups.values():
+        count = max(1, len(group) // _BUBBLE_PART)
+        if len(group) > 1:  # a processor that shares with none can't be disturbed: left out
+            quiet += group[:-count]
+            bubbles += group[-count:]
+            most = max(most, count)
+    if not bubbles:
+        raise InputError(
+            f"interference needs two processors that share a cache, one for a bubble; this process "
+            f"may use {', '.join(map(str, sorted(cpus)))}: measure with --levels 1, or allow more"
+        )
+    return Sides(quiet=tuple(sorted(quiet)), bubbles=tuple(sorted(bubbles)), per_cache=most)
+
+
+def usable() -> tuple[int, ...]:
+    """Returns the processors that this process may use, ascending."""
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def _shared_with(cpu: Path) -> str:
+    """Linux's list of who shares the last cache; one for all where it doesn't say."""
+    for index in sorted(cpu.glob("cache/index*")):
+        if (index / "level").read_text().strip() == _SHARED_LEVEL:
+            return (index / "shared_cpu_list").read_text().strip()
+    return ""

@@ -1,0 +1,381 @@
+// Whole workers, as threads of one process: every policy over executors that watch who uses which
+// core, over ones that sleep, and over a gang with kernels; policies that change meanwhile.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "cpus.h"
+#include "fake_model.h"
+#include "ipc_harness.h"
+#include "native/ipc/kernel_executor.h"
+#include "native/ipc/null_executor.h"
+#include "native/ipc/worker.h"
+
+namespace {
+
+using namespace harness;
+using ipc::kNone;
+
+constexpr int kCores = 4;
+constexpr int kWorkers = 5;
+constexpr int32_t kLayers = 4;
+constexpr int64_t kUs = 1'000;
+
+// Layers of 100 us on one core, less on more.
+sched::ModelProfile short_profile(int64_t qos_ns) {
+  sched::ModelProfile made;
+  made.qos_ns = qos_ns;
+  made.variants.assign(kLayers, 1);
+  for (int32_t cores = 1; cores <= kCores; ++cores) {
+    made.cores.push_back(cores);
+    made.model_ns.push_back(100 * kUs * kLayers / cores);
+  }
+  for (int32_t l = 0; l < kLayers; ++l) {
+    for (int32_t cores = 1; cores <= kCores; ++cores) made.layer_ns.push_back(100 * kUs / cores);
+  }
+  made.finish();
+  return made;
+}
+
+// Which worker uses a core: checked by those that use it.
+class CoreUse {
+ public:
+  void begin(int32_t core, int32_t worker) {
+    int32_t nobody = kNone;
+    CHECK(users_[core].compare_exchange_strong(nobody, worker));
+  }
+  void end(int32_t core, int32_t worker) {
+    int32_t self = worker;
+    CHECK(users_[core].compare_exchange_strong(self, kNone));
+  }
+  bool is(int32_t core, int32_t worker) const { return users_[core].load() == worker; }
+
+ private:
+  struct alignas(64) User {
+    std::atomic<int32_t> value{kNone};
+    bool compare_exchange_strong(int32_t& from, int32_t to) {
+      return value.compare_exchange_strong(from, to);
+    }
+    int32_t load() const { return value.load(); }
+  };
+  std::array<User, kCores> users_;
+};
+
+// A kernel that changes cores between its tasks, as a gang does, and says on which it runs.
+class WatchedExecutor final : public ipc::Executor {
+ public:
+  WatchedExecutor(CoreUse& use, int32_t worker) : use_(use), worker_(worker) {}
+
+  void begin(int32_t /*model*/, int32_t /*slot*/) override {}
+  void set_cores(std::span<const int32_t> cores) override {
+    uint32_t mask = 0;
+    for (const int32_t core : cores) mask |= 1U << core;
+    CHECK(mask != 0);
+    wanted_ = mask;
+  }
+  bool in_use(int32_t core) const override { return use_.is(core, worker_); }
+  void run(int32_t /*model*/, engine::LayerRange layers, int32_t /*level*/) override {
+    uint32_t used = 0;
+    for (int task = 0; task < 4 * (layers.end - layers.begin); ++task) {
+      used = change(used, wanted_);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    change(used, 0);
+  }
+
+ private:
+  uint32_t change(uint32_t from, uint32_t to) {
+    for (int32_t core = 0; core < kCores; ++core) {
+      const bool was = ((from >> core) & 1) != 0;
+      const bool is = ((to >> core) & 1) != 0;
+      if (was && !is) use_.end(core, worker_);
+      if (!was && is) use_.begin(core, worker_);
+    }
+    return to;
+  }
+
+  CoreUse& use_;
+  const int32_t worker_;
+  std::atomic<uint32_t> wanted_{0};
+};
+
+// Workers on threads of their own, from the constructor until `stop`.
+class Workers {
+ public:
+  template <typename MakeExecutor>
+  Workers(Server& server, int count, MakeExecutor make_executor) : server_(server) {
+    for (int32_t w = 0; w < count; ++w) {
+      workers_.push_back(
+          std::make_unique<ipc::Worker>(server.segment, w, server.profiles, make_executor(w)));
+    }
+    threads_.reserve(workers_.size());
+    for (auto& worker : workers_) threads_.emplace_back([&worker] { worker->run(); });
+  }
+  void stop() {
+    server_.board->set_state(ipc::ServerState::kStopped);
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  Server& server_;
+  std::vector<std::unique_ptr<ipc::Worker>> workers_;
+  std::vector<std::thread> threads_;
+};
+
+// Answers by how queries ended.
+struct Answers {
+  int served = 0;
+  int refused = 0;
+};
+
+// Sends `queries` in bursts, and checks that each is answered once.
+Answers ask(Server& server, int queries, unsigned seed) {
+  ipc::Client client(server.segment);
+  std::mt19937 random(seed);
+  std::vector<int> answers(queries);
+  Answers found;
+  int sent = 0;
+  while (found.served + found.refused < queries) {
+    for (unsigned burst = random() % 4; burst > 0 && sent < queries; --burst) {
+      const auto model = static_cast<int32_t>(random() % server.profiles.size());
+      int32_t query = kNone;
+      if (!client.allocate(model, &query).ok) break;
+      const int64_t now_ns = ipc::monotonic_ns();
+      CHECK(client.submit(query, now_ns, 0, sent++, now_ns).ok);
+    }
+    client.wait(sent < queries ? static_cast<int64_t>(random() % 500) * kUs : 50 * kMs);
+    for (const ipc::Ended& ended : client.poll(64)) {
+      CHECK(++answers[ended.tag] == 1);
+      CHECK(ended.ok || ended.why == ipc::Failure::kDeadline);
+      ++(ended.ok ? found.served : found.refused);
+      CHECK(client.release(ended.query));
+    }
+  }
+  return found;
+}
+
+void check_empty(Server& server) {
+  server.check();
+  CHECK(server.board->pending() == 0);
+  CHECK(server.segment->header().free_cores == static_cast<int>(server.segment->cores().size()));
+}
+
+// One model with a short target, one with a long one.
+std::unique_ptr<Server> server_with(const std::string& scheduling, int workers, int64_t qos_ns) {
+  auto server = std::make_unique<Server>(kCores, workers,
+                                         std::vector<ModelOptions>{{.slots = 12}, {.slots = 12}});
+  server->profiles = {short_profile(qos_ns), short_profile(20 * qos_ns)};
+  for (size_t m = 0; m < 2; ++m) server->segment->models()[m].qos_ns = server->profiles[m].qos_ns;
+  ipc::Policies policies;
+  policies.scheduling = scheduling;
+  policies.options.max_block_ns = 200 * kUs;
+  server->board->set_policies(policies);
+  return server;
+}
+
+// No core is ever used by two, with a target so short that cores are revoked and tasks refused.
+void test_cores_are_used_by_one(const std::string& scheduling) {
+  const auto server = server_with(scheduling, kWorkers, 2 * kMs);
+  CoreUse use;
+  Workers workers(*server, kWorkers,
+                  [&use](int32_t w) { return std::make_unique<WatchedExecutor>(use, w); });
+  const Answers answers = ask(*server, 400, 1);
+  workers.stop();
+  check_empty(*server);
+  const auto revocations = static_cast<unsigned long>(server->segment->header().revocations);
+  std::printf("%s: %d served, %d refused, %lu cores revoked\n", scheduling.c_str(), answers.served,
+              answers.refused, revocations);
+  uint32_t epoch = 0;
+  CHECK(revocations == 0 || server->board->policies(&epoch).asks_for_more != 0);
+}
+
+// A query with a long target has all cores when one with a short target comes and takes some.
+void test_revoking() {
+  const auto server = server_with("deadline", kWorkers, 2 * kMs);
+  CoreUse use;
+  Workers workers(*server, kWorkers,
+                  [&use](int32_t w) { return std::make_unique<WatchedExecutor>(use, w); });
+  ipc::Client client(server->segment);
+  for (int round = 0; round < 100; ++round) {
+    for (const int32_t model : {1, 0}) {
+      int32_t query = kNone;
+      CHECK(client.allocate(model, &query).ok);
+      const int64_t now_ns = ipc::monotonic_ns();
+      CHECK(client.submit(query, now_ns, 0, model, now_ns).ok);
+      if (model == 1) std::this_thread::sleep_for(std::chrono::microseconds(100 + round));
+    }
+    for (int ended = 0; ended < 2;) {
+      client.wait(50 * kMs);
+      for (const ipc::Ended& each : client.poll(2)) {
+        CHECK(each.ok || each.tag == 0);
+        CHECK(client.release(each.query));
+        ++ended;
+      }
+    }
+  }
+  workers.stop();
+  check_empty(*server);
+  const auto revocations = static_cast<unsigned long>(server->segment->header().revocations);
+  std::printf("%lu cores revoked\n", revocations);
+  CHECK(revocations > 20);
+}
+
+void test_policies_change(int queries) {
+  const auto made = server_with("model", kWorkers, 5 * kMs);
+  Server& server = *made;
+  CoreUse use;
+  Workers workers(server, kWorkers,
+                  [&use](int32_t w) { return std::make_unique<WatchedExecutor>(use, w); });
+  std::atomic<bool> done{false};
+  std::thread changer([&] {
+    unsigned turn = 0;
+    const std::vector<std::string_view> names = sched::policy_names();
+    while (!done) {
+      ipc::Policies policies;
+      policies.scheduling = names[turn++ % names.size()];
+      server.board->set_policies(policies);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  });
+  ask(server, queries, 2);
+  done = true;
+  changer.join();
+  workers.stop();
+  check_empty(server);
+  ipc::Policies unknown;
+  unknown.scheduling = "fifo";
+  CHECK_THROWS(server.board->set_policies(unknown), std::invalid_argument);
+}
+
+// One block of 4 layers takes 400 us on one core; two queries side by side don't wait.
+void test_a_null_executor_takes_the_time() {
+  const auto made = server_with("model", 2, 100 * kMs);
+  Server& server = *made;
+  Workers workers(server, 2, [&server](int32_t) {
+    return std::make_unique<ipc::NullExecutor>(server.profiles, kCores);
+  });
+  ipc::Client client(server.segment);
+  for (int round = 0; round < 5; ++round) {
+    std::vector<ipc::Ended> ended;
+    for (int i = 0; i < 2; ++i) {
+      int32_t query = kNone;
+      CHECK(client.allocate(0, &query).ok);
+      const int64_t now_ns = ipc::monotonic_ns();
+      CHECK(client.submit(query, now_ns, 0, i, now_ns).ok);
+    }
+    while (ended.size() < 2) {
+      client.wait(kMs);
+      for (const ipc::Ended& each : client.poll(2)) ended.push_back(each);
+    }
+    for (const ipc::Ended& each : ended) {
+      CHECK(each.ok && each.compute_ns >= 400 * kUs);
+      CHECK(client.release(each.query));
+    }
+  }
+  workers.stop();
+  check_empty(server);
+}
+
+// A null executor that gains cores ends earlier.
+void test_a_null_executor_changes_cores() {
+  const std::vector<sched::ModelProfile> profiles = {resampled(
+      [] {
+        sched::ModelProfile slow = short_profile(0);
+        for (int64_t& ns : slow.layer_ns) ns *= 1000;
+        for (int64_t& ns : slow.model_ns) ns *= 1000;
+        return slow;
+      }(),
+      {1, 2, 3, 4})};
+  ipc::NullExecutor executor(profiles, kCores);
+  const std::array<int32_t, 4> cores = {0, 1, 2, 3};
+  executor.set_cores({cores.data(), 1});
+  const int64_t begin_ns = ipc::monotonic_ns();
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    executor.set_cores(cores);
+  });
+  executor.run(0, {0, kLayers}, 0);  // 400 ms on one core, 100 ms on four: 20 + 95
+  other.join();
+  const int64_t took_ns = ipc::monotonic_ns() - begin_ns;
+  CHECK(took_ns >= 110 * kMs && took_ns < 300 * kMs);
+}
+
+// Kernels on a gang, blocks of one layer: the outputs are right while cores come and go.
+void test_kernels(const std::string& scheduling) {
+  namespace fakes = engine::fakes;
+  const fakes::WeightsFile weights;
+  const auto model = std::make_shared<const engine::Model>(fakes::ffi(), fakes::add_model(weights));
+  const std::vector<int> cpus = usable_cpus();
+  const int cores = std::min<int>(static_cast<int>(cpus.size()), kCores);
+  sched::ModelProfile profile = short_profile(20 * kMs);
+  profile.variants.assign(3, 1);
+  profile.layer_ns.resize(size_t{3} * kCores);
+  profile.finish();
+
+  ipc::SegmentSpec spec;
+  spec.cpus.assign(cpus.begin(), cpus.begin() + cores);
+  spec.workers = 3;
+  spec.policies.scheduling = scheduling;
+  ipc::ModelSpec each;
+  each.name = "add";
+  each.input_bytes = {fakes::kBytes};
+  each.output_bytes = {fakes::kBytes};
+  each.slots = 6;
+  each.qos_ns = 20 * kMs;
+  spec.models.push_back(each);
+  const auto segment = ipc::Segment::create(spec);
+  ipc::Board board(segment);
+  board.set_model_state(0, ipc::ModelState::kReady, "");
+  board.set_state(ipc::ServerState::kServing);
+  std::vector<std::unique_ptr<ipc::Worker>> workers;
+  std::vector<std::thread> threads;
+  for (int32_t w = 0; w < 3; ++w) {
+    workers.push_back(std::make_unique<ipc::Worker>(
+        segment, w, std::vector{profile},
+        std::make_unique<ipc::KernelExecutor>(segment, w, std::vector{model}, std::vector{profile},
+                                              engine::GangOptions{})));
+    threads.emplace_back([&worker = *workers.back()] { worker.run(); });
+  }
+  ipc::Client client(segment);
+  const ipc::ModelRecord& record = segment->models()[0];
+  int answered = 0;
+  for (int sent = 0; answered < 200;) {
+    int32_t query = kNone;
+    while (sent < 200 && client.allocate(0, &query).ok) {
+      auto* in = reinterpret_cast<float*>(segment->tensor(record, 0, query));
+      for (int64_t i = 0; i < fakes::kLength; ++i) in[i] = static_cast<float>(sent);
+      const int64_t now_ns = ipc::monotonic_ns();
+      CHECK(client.submit(query, now_ns, now_ns + 60'000 * kMs, sent++, now_ns).ok);
+    }
+    client.wait(50 * kMs);
+    for (const ipc::Ended& ended : client.poll(64)) {
+      CHECK(ended.ok);
+      const auto* out = reinterpret_cast<const float*>(segment->tensor(record, 1, ended.query));
+      for (int64_t i = 0; i < fakes::kLength; ++i) {
+        CHECK(out[i] == static_cast<float>(ended.tag) + 3 * static_cast<float>(i));
+      }
+      CHECK(client.release(ended.query));
+      ++answered;
+    }
+  }
+  board.set_state(ipc::ServerState::kStopped);
+  for (std::thread& thread : threads) thread.join();
+  CHECK(board.check().empty() && board.pending() == 0);
+}
+
+}  // namespace
+
+int main() {
+  for (const std::string_view name : sched::policy_names()) {
+    test_cores_are_used_by_one(std::string(name));
+  }
+  test_revoking();
+  test_policies_change(1000);
+  test_a_null_executor_takes_the_time();
+  test_a_null_executor_changes_cores();
+  for (const char* name : {"layer", "prema", "veltair-as", "deadline", "veltair-deadline"}) {
+    test_kernels(name);
+  }
+}

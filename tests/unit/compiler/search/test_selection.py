@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veltair.compiler.kernels.choices import DepthwiseChoice
+from veltair.compiler.search.selection import (
+    Measured,
+    extract_dominant,
+    select,
+    shares_ns,
+    uniform,
+)
+
+
+def sample(parallelism: int, block_bytes: int, solo_ns: int) -> Measured:
+    return Measured(
+        choice=DepthwiseChoice(pixels=parallelism, rows=block_bytes),
+        parallelism=parallelism,
+        block_bytes=block_bytes,
+        solo_ns=solo_ns,
+        mean_ns=float(solo_ns),
+    )
+
+
+SAMPLES = st.lists(
+    st.builds(sample, st.integers(1, 20), st.integers(1, 20), st.integers(1, 1000)), min_size=1
+)
+
+
+def beats(a: Measured, b: Measured) -> bool:
+    no_more = a.parallelism <= b.parallelism and a.block_bytes <= b.block_bytes
+    return no_more and (a.parallelism, a.block_bytes) != (b.parallelism, b.block_bytes)
+
+
+@given(SAMPLES)
+def test_the_frontier_is_what_nothing_beats(samples: list[Measured]) -> None:
+    frontier = extract_dominant(samples)
+    for sample in samples:
+        beaten = any(beats(other, sample) for other in samples)
+        same = [(f.parallelism, f.block_bytes) for f in frontier]
+        assert ((sample.parallelism, sample.block_bytes) in same) is not beaten
+    blocks = [f.block_bytes for f in frontier]
+    assert blocks == sorted(set(blocks))
+
+
+@given(SAMPLES, st.integers(1, 8), st.integers(0, 1200))
+def test_the_fastest_is_first_and_no_more_than_asked_are_chosen(
+    samples: list[Measured], most: int, share_ns: int
+) -> None:
+    chosen = select(samples, share_ns, most).chosen
+    assert chosen[0].solo_ns == min(s.solo_ns for s in samples)
+    assert len(chosen) <= most
+    assert len({id(c) for c in chosen}) == len(chosen)
+
+
+def test_samples_beyond_the_share_are_no_variants() -> None:
+    fast, slow = sample(8, 8, 100), sample(1, 1, 301)
+    selection = select([fast, slow], share_ns=300, most=5)
+    assert selection.chosen == (fast,)
+    assert selection.missed_ns == 0
+    assert select([fast, slow], share_ns=301, most=5).chosen == (fast, slow)
+
+
+def test_where_none_is_within_the_share_those_near_the_fastest_are_kept() -> None:
+    fast, near, slow = sample(8, 8, 1000), sample(1, 9, 1099), sample(1, 1, 1200)
+    selection = select([fast, near, slow], share_ns=400, most=5)
+    assert selection.chosen == (fast, near)
+    assert selection.missed_ns == 600
+
+
+def test_without_a_qos_twice_the_fastest_is_the_limit() -> None:
+    fast, late = sample(8, 8, 1000), sample(1, 1, 2001)
+    assert select([fast, late], share_ns=0, most=5).chosen == (fast,)
+    assert select([fast, sample(1, 1, 2000)], share_ns=0, most=5).chosen[1].solo_ns == 2000
+
+
+def test_of_equals_in_both_the_fastest_stays() -> None:
+    assert extract_dominant([sample(2, 2, 9), sample(2, 2, 5), sample(2, 2, 7)]) == [
+        sample(2, 2, 5)
+    ]
+
+
+def test_the_choice_is_spread_over_the_frontier() -> None:
+    frontier = [sample(20 - i, i, 100) for i in range(10)]
+    assert [s.block_bytes for s in uniform(frontier, 5)] == [0, 2, 4, 6, 8]
+    assert uniform(frontier, 20) == frontier
+
+
+@pytest.mark.parametrize(
+    ("qos_ns", "weights", "expected"),
+    [(100, [1, 3], [25, 75]), (0, [1, 3], [0, 0]), (100, [0, 0], [0, 0]), (10, [0, 5], [0, 10])],
+)
+def test_a_share_is_in_proportion(qos_ns: int, weights: list[float], expected: list[int]) -> None:
+    assert shares_ns(qos_ns, weights) == expected

@@ -1,0 +1,207 @@
+"""The report: losses, figures, what is joined and refused, what the page says."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+from factories import disturbed_profile, many_versions, write_tiny_artifact
+from typer.testing import CliRunner
+
+from veltair.compiler.search.samples import SEARCH_FILE
+from veltair.eval.report import figures
+from veltair.eval.report.layers import model_report
+from veltair.eval.report.losses import best_choices, model_losses
+from veltair.eval.report.page import render
+from veltair.eval.report.plot import Plot, doubling, linear, whole
+from veltair.runtime.cli import app
+from veltair.runtime.errors import ArtifactError
+from veltair.runtime.manifest import MANIFEST_FILE
+
+
+def marks(svg: object, tag: str, style: str = "") -> list[ElementTree.Element]:
+    """The elements of a figure, which has to be well-formed."""
+    found = ElementTree.fromstring(str(svg)).iter(tag)
+    return [each for each in found if style in each.get("class", "").split() or not style]
+
+
+def test_the_best_choice_of_versions() -> None:
+    """One version: the middle one. Two: those that are fastest at either end."""
+    kept = best_choices(((10, 40), (14, 20), (30, 10)))
+    assert [each.versions for each in kept] == [(1,), (0, 2), (0, 1, 2)]
+    assert kept[0].loss == pytest.approx((0.4, 1.0))
+    assert kept[0].mean_loss == pytest.approx(0.7)
+    assert kept[1].loss == kept[2].loss == (0, 0)
+    assert kept[1].fastest_ns == (10, 10)
+
+
+def test_more_versions_than_can_be_tried_out() -> None:
+    times = tuple((100 + v, 200 - 5 * v) for v in range(14))
+    kept = best_choices(times)
+    assert [len(each.versions) for each in kept] == list(range(1, 15))
+    losses = [each.mean_loss for each in kept]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] == 0
+
+
+def test_the_models_loss_is_of_the_sum() -> None:
+    first, second = ((10, 40), (30, 20)), ((5, 5),)
+    losses = model_losses([first, second])
+    assert losses[1] == (0, 0)
+    # The first version of the first layer: (10 + 5, 40 + 5) against (10 + 5, 20 + 5).
+    assert losses[0] == pytest.approx((0, 0.8))
+
+
+def test_axes_are_round_and_hold_all_values() -> None:
+    axis = linear("ms", [0.013, 0.41], low=0)
+    assert axis.ticks == (0, 0.2, 0.4, 0.6)
+    assert (axis.low, axis.high) == (0, 0.6)
+    assert whole("n", 5, around=0.5).ticks == (1, 2, 3, 4, 5)
+    assert len(whole("n", 200, around=0.5).ticks) <= 12
+    assert linear("x", [3, 3]).part(3) == pytest.approx(0)
+    log = doubling("size", [3000, 70000], text=figures.bytes_text)
+    assert (log.ticks[0], log.ticks[-1]) == (2048, 131072)
+    assert 0 < log.part(3000) < log.part(70000) < 1
+    assert log.part(2048 * 8) == pytest.approx(0.5)
+    assert log.text(log.ticks[0]) == "2 KiB"
+    assert 0 < doubling("size", [64, 64]).part(64) < 1
+
+
+def test_a_point_lies_where_its_axes_say() -> None:
+    plot = Plot(title="<a> & b", x=linear("x", [0, 10]), y=linear("y", [0, 4]))
+    plot.mark((10, 4), "c0", "the <corner> & more")
+    plot.mark((0, 0), "c1", "the origin")
+    svg = plot.svg()
+    corner, origin = marks(svg, "circle")
+    assert float(corner.get("cx", "")) > float(origin.get("cx", ""))
+    assert float(corner.get("cy", "")) < float(origin.get("cy", ""))
+    assert corner[0].text == "the <corner> & more"
+    assert ElementTree.fromstring(str(svg)).get("aria-label") == "<a> & b"
+
+
+def test_a_layers_samples_are_all_in_its_figure() -> None:
+    manifest, search = many_versions(layers=3, versions=4)
+    for layer in model_report(manifest, search).layers:
+        svg = figures.layer_samples(layer)
+        samples = layer.samples
+        drawn = "".join(path.get("d", "") for path in marks(svg, "path", "dots"))
+        plain = [s for s in samples if s.status != "failed" and not s.is_frontier]
+        assert drawn.count("M") == len(plain)
+        assert len(marks(svg, "circle", "frontier")) == len(layer.frontier) > 0
+        chosen = [mark[0].text or "" for mark in marks(svg, "circle", "chosen")]
+        assert [s.id for s in samples if s.is_chosen] == [
+            re.split("[ :]+", text)[1] for text in chosen
+        ]
+
+
+def test_figures_of_versions(tmp_path: Path) -> None:
+    manifest = write_tiny_artifact(tmp_path / "1", profile=disturbed_profile())
+    report = model_report(manifest, None)
+    assert report.cores == 1  # the most that was measured beside bubbles
+    product, scores = report.layers
+    assert len(marks(figures.layer_levels(product, report.levels), "path", "line")) == 2
+    assert len(marks(figures.layer_levels(product, report.levels), "circle")) == 6
+    assert len(marks(figures.layer_loss(product), "circle")) == 4
+    assert figures.layer_loss(scores) is None
+    assert figures.layer_samples(product) is None
+    assert len(marks(figures.time_by_layer(report), "rect")) == 2
+    assert product.share == pytest.approx(50 / 59)
+    texts = [mark[0].text for mark in marks(figures.versions_per_layer(report), "rect")]
+    assert texts == ["1 layer with 1 version", "1 layer with 2 versions"]
+    # One version in each layer: the product's first loses 110 to 70 us at the last level.
+    losses = [mark[0].text or "" for mark in marks(figures.model_loss(report), "circle")]
+    assert len(losses) == 2 * 3
+    assert sum("loses 0.00 %" in text for text in losses) >= 3
+
+
+def test_a_profile_with_one_level_has_no_figure_of_levels(tmp_path: Path) -> None:
+    report = model_report(write_tiny_artifact(tmp_path / "1"), None)
+    assert report.cores == 2
+    assert figures.layer_levels(report.layers[0], report.levels) is None
+    assert len(report.missing) == 2
+    assert "no search.json" in report.missing[0]
+    assert "veltair profile DIR --levels N" in report.missing[1]
+
+
+def test_a_search_of_another_model_is_refused(tmp_path: Path) -> None:
+    manifest, search = many_versions(layers=3)
+    with pytest.raises(ArtifactError, match="is of another model"):
+        model_report(manifest, msgspec.structs.replace(search, layers=search.layers[:2]))
+    with pytest.raises(ArtifactError, match="is of another model"):
+        model_report(write_tiny_artifact(tmp_path / "1"), search)
+
+
+class _Links(HTMLParser):
+    """Collects what a page would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.fetched += [f"{tag} {n}" for n, _ in attrs if n in ("src", "href", "srcset", "data")]
+
+
+def test_the_page_stands_alone_and_escapes_what_it_is_given() -> None:
+    manifest, search = many_versions(layers=2)
+    manifest = msgspec.structs.replace(manifest, name="<script>alert(1)</script>")
+    page = render(model_report(manifest, search))
+    links = _Links()
+    links.feed(page)
+    assert links.fetched == []
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "default-src 'none'" in page
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "a wrong result: &lt;NaN&gt; &amp; more" in page
+
+
+def report(*words: object) -> Any:  # noqa: ANN401 # typer has its own result class
+    return CliRunner().invoke(app, ["report", *map(str, words)])
+
+
+def test_the_command_writes_beside_the_artifact_or_elsewhere(tmp_path: Path) -> None:
+    folder = tmp_path / "net" / "1"
+    folder.mkdir(parents=True)
+    manifest, search = many_versions(layers=2)
+    (folder / MANIFEST_FILE).write_bytes(manifest.to_json())
+    (folder / SEARCH_FILE).write_bytes(search.to_json())
+    result = report(tmp_path / "net")
+    assert result.exit_code == 0, result.output
+    assert f"{folder / 'report.html'}: 2 layers" in result.stdout
+    assert "not in it" not in result.stdout
+    assert report(folder, "-o", tmp_path / "page.html").exit_code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert page == (folder / "report.html").read_text()
+    assert page.startswith("<!doctype html>")
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    write_tiny_artifact(tmp_path / "1")
+    result = report(tmp_path / "1")
+    assert result.exit_code == 0, result.output
+    assert "not in it: The samples of the search" in result.stdout
+    assert "not in it: Times under interference" in result.stdout
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    result = report(tmp_path)
+    assert result.exit_code == 4
+    assert "not an artifact" in result.stderr
+    write_tiny_artifact(tmp_path / "1")
+    result = report(tmp_path / "1", "-o", tmp_path / "none" / "page.html")
+    assert result.exit_code == 2
+    assert "there is no folder" in result.stderr
+    result = report(tmp_path / "1", "-o", tmp_path)
+    assert result.exit_code == 2
+    (tmp_path / "1" / SEARCH_FILE).write_text("{")
+    result = report(tmp_path / "1")
+    assert result.exit_code == 4
+    assert "search.json" in result.stderr
+    assert len(result.stderr.splitlines()) == 1

@@ -1,0 +1,50 @@
+"""Where bubbles run: beside whom they disturb, on as few processors as that takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from veltair.proxy.topology import Sides, divided
+from veltair.runtime.errors import InputError
+
+
+def machine(root: Path, caches: dict[str, list[int]]) -> Path:
+    """Linux's description of processors: who shares a last cache, by the list that names them."""
+    for shared, cpus in caches.items():
+        for cpu in cpus:
+            for index, (level, names) in enumerate([("1", str(cpu)), ("3", shared)]):
+                folder = root / f"cpu{cpu}" / "cache" / f"index{index}"
+                folder.mkdir(parents=True)
+                (folder / "level").write_text(f"{level}\n")
+                (folder / "shared_cpu_list").write_text(f"{names}\n")
+    return root
+
+
+def test_the_last_quarter_of_each_cache(tmp_path: Path) -> None:
+    root = machine(tmp_path, {"0-7": list(range(8)), "8-15": list(range(8, 16))})
+    assert divided(range(16), root) == Sides(
+        quiet=(0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13), bubbles=(6, 7, 14, 15), per_cache=2
+    )
+
+
+def test_one_of_two(tmp_path: Path) -> None:
+    root = machine(tmp_path, {"0-1": [0, 1]})
+    assert divided([1, 0], root) == Sides(quiet=(0,), bubbles=(1,), per_cache=1)
+
+
+def test_only_processors_that_may_be_used_count(tmp_path: Path) -> None:
+    root = machine(tmp_path, {"0-3": [0, 1, 2, 3], "4-7": [4, 5, 6, 7]})
+    assert divided([1, 2, 4], root) == Sides(quiet=(1,), bubbles=(2,), per_cache=1)
+
+
+def test_a_machine_that_does_not_say(tmp_path: Path) -> None:
+    assert divided([3, 5], tmp_path) == Sides(quiet=(3,), bubbles=(5,), per_cache=1)
+
+
+@pytest.mark.parametrize("cpus", [[0], [0, 4]])
+def test_nobody_shares(tmp_path: Path, cpus: list[int]) -> None:
+    root = machine(tmp_path, {"0-3": [0, 1, 2, 3], "4-7": [4, 5, 6, 7]})
+    with pytest.raises(InputError, match="two processors that share a cache"):
+        divided(cpus, root)
