@@ -39,7 +39,10 @@ def command(
     ] = "auto",
     jobs: Annotated[int, typer.Option(help="Kernels built at once.  [default: cores]")] = 0,
     trials: Annotated[
-        int, typer.Option(help="Samples of each layer; searches what the logs lack.", min=0)
+        int,
+        typer.Option(
+            help="Samples of each layer on this machine; searches what the logs lack.", min=0
+        ),
     ] = 0,
     variants: Annotated[
         int, typer.Option(help="Most versions of a layer that are kept.", min=1)

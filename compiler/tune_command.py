@@ -36,7 +36,9 @@ _NAMED = 10  # layers that a message lists
 
 def command(
     model: Annotated[Path, typer.Argument(help="The ONNX file.")],
-    trials: Annotated[int, typer.Option(help="Samples that each layer shall have.", min=1)] = 32,
+    trials: Annotated[
+        int, typer.Option(help="Samples of this machine that each layer shall have.", min=1)
+    ] = 32,
     layers: Annotated[
         str, typer.Option(help="Only layers whose node or operator matches: '*conv3x3*'.")
     ] = "*",
@@ -54,7 +56,8 @@ def command(
 ) -> None:
     """Search the layers of an ONNX model and keep every sample in a tuning log.
 
-    Samples that are in the logs already count, so that an ended search goes on where it was.
+    Samples that are in the logs already count, so that an ended search goes on where it was. Those
+    of other machines don't, but what was fastest there is tried first.
     """
     chosen = choose_isa(isa)
     options = SearchOptions(

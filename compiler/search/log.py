@@ -7,9 +7,10 @@ removed.
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -63,6 +64,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def solo_ns(self) -> int:
         """Time on all cores that it was measured on; 0 where it failed."""
         return self.ns[max(self.ns)] if self.ns else 0
+
+    @property
+    def mean_ns(self) -> float:
+        """Geometric mean over the core counts: what is fastest by it is fast on few cores too.
+
+        Only of one that did not fail.
+        """
+        return math.exp(sum(math.log(max(ns, 1)) for ns in self.ns.values()) / len(self.ns))
 
 
 class _Version(msgspec.Struct):
@@ -229,20 +238,3 @@ class LogWriter:
 def _ends_a_line(handle: int) -> bool:
     size = os.fstat(handle).st_size
     return size == 0 or os.pread(handle, 1, size - 1) == b"\n"
-
-
-def by_key(records: Iterable[Record], machine: str) -> dict[str, list[Record]]:
-    """The records of each layer, one a choice, all of one machine.
-
-    Times of different machines don't compare. The machine is the one with most trials, `machine`
-    itself where it has as many. Of several records of a choice the last counts: a second
-    measurement corrects the first.
-    """
-    groups: dict[str, dict[str, dict[Choice, Record]]] = {}
-    for record in records:
-        of_key = groups.setdefault(record.key, {})
-        of_key.setdefault(record.machine, {})[record.choice] = record
-    return {
-        key: list(max(of.items(), key=lambda item: (len(item[1]), item[0] == machine))[1].values())
-        for key, of in groups.items()
-    }

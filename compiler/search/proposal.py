@@ -17,11 +17,35 @@ _PARENTS = 4
 _NEAR_FIELDS = 2  # decisions in which a neighbour may differ
 
 
-def draw_order(space: Space, key: str) -> tuple[Candidate, ...]:
-    """The default first, then the others by a draw that prefers good estimates.
+def draw_order(space: Space, key: str, hints: Sequence[Choice] = ()) -> tuple[Candidate, ...]:
+    """The default first, then the hints, then the others by a draw that prefers good estimates.
 
-    The same for the same key, so that a search that was ended goes on where it was.
+    The same for the same key and hints, so that a search that was ended goes on where it was.
+
+    Args:
+        space: the layer's.
+        key: the layer's.
+        hints: choices that are promising for another reason than their estimate; the space of
+            another machine may have some that this one's has not.
     """
+    first, *drawn = _draw(space, key)
+    known = {candidate.choice: candidate for candidate in drawn}
+    slowest = max(candidate.cycles for candidate in space.candidates)
+    hinted = {
+        choice: known.get(choice, Candidate(choice=choice, cycles=slowest))
+        for choice in hints
+        if choice != first.choice
+    }
+    return (first, *hinted.values(), *(c for c in drawn if c.choice not in hinted))
+
+
+def missing_trials(order: Sequence[Candidate], tried: Collection[Choice], trials: int) -> int:
+    """How many are left to try until a layer has so many, or all that there are."""
+    left = sum(candidate.choice not in tried for candidate in order)
+    return max(0, min(trials - len(tried), left))
+
+
+def _draw(space: Space, key: str) -> tuple[Candidate, ...]:
     first, *others = space.candidates
     if not others:
         return (first,)

@@ -64,6 +64,7 @@ class LayerSearch(_Record, frozen=True, kw_only=True):
         qos_share_ns: the layer's part of the model's QoS; 0 where the model has none.
         dropped: candidates of the space that were not worth building.
         missed_ns: how much the fastest sample is above `qos_share_ns`; 0 where it is within.
+        machine: another one that the samples are of; empty where they are of the one that compiled.
         samples: in the order of their trials; empty for a layer without a space, whose one kernel
             nobody measured in a search.
     """
@@ -74,6 +75,7 @@ class LayerSearch(_Record, frozen=True, kw_only=True):
     qos_share_ns: int
     dropped: int = 0
     missed_ns: int = 0
+    machine: str = ""
     samples: tuple[Sample, ...] = ()
 
 

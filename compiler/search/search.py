@@ -5,7 +5,6 @@ Reference: VELTAIR, section 4.1: one pass that keeps every sample, not only the 
 
 from __future__ import annotations
 
-import math
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +23,9 @@ from veltair.compiler.search.example import make_example
 from veltair.compiler.search.key import SPACE, Spec
 from veltair.compiler.search.log import VERSION, LogWriter, Record, this_machine
 from veltair.compiler.search.measurer import Measurer, Result
-from veltair.compiler.search.proposal import draw_order, propose
+from veltair.compiler.search.proposal import draw_order, missing_trials, propose
 from veltair.compiler.search.protocol import Candidate, Placed, Work
+from veltair.compiler.search.spaces import Candidate as SpaceCandidate
 from veltair.compiler.search.spaces import Space
 
 _BATCH = 8  # candidates that are built, then measured: what a kill can lose
@@ -99,25 +99,32 @@ class Search:
         self._measurer.stop()
 
     def run(
-        self, task: Task, known: Sequence[Record], trials: int, progress: Progress
+        self,
+        task: Task,
+        known: Sequence[Record],
+        trials: int,
+        progress: Progress,
+        hints: Sequence[Choice] = (),
     ) -> list[Record]:
-        """Tries candidates until the layer has `trials`, or its space has no more.
+        """Tries candidates until the layer has `trials`, or there are no more.
 
         Args:
             task: the layer.
             known: its records so far; they count.
             trials: how many records it shall have.
             progress: hears of each.
+            hints: what to try before the space, the most promising first.
 
         Returns:
             All its records, one a choice.
         """
         records = {record.choice: record for record in known}
-        if len(records) >= min(trials, len(task.space.candidates)):
+        order = draw_order(task.space, task.key, hints)
+        if not missing_trials(order, records, trials):
             return list(records.values())
         with tempfile.TemporaryDirectory(prefix="veltair-search-") as folder:
             try:
-                self._search(_Bench(task, Path(folder)), records, trials, progress)
+                self._search(_Bench(task, Path(folder)), order, records, trials, progress)
             except BaseException:
                 self._stop()  # their processes still write into the folder
                 raise
@@ -126,13 +133,13 @@ class Search:
     def _search(
         self,
         bench: _Bench,
+        order: Sequence[SpaceCandidate],
         records: dict[Choice, Record],
         trials: int,
         progress: Progress,
     ) -> None:
-        order = draw_order(bench.task.space, bench.task.key)
         while len(records) < trials:
-            times = {c: mean_ns(r) for c, r in records.items() if r.ns}
+            times = {c: r.mean_ns for c, r in records.items() if r.ns}
             batch = min(_BATCH, trials - len(records))
             choices = propose(order, times, records.keys(), batch)
             if not choices:
@@ -172,7 +179,8 @@ class Search:
 
     def _final(self, bench: _Bench, records: Sequence[Record]) -> Iterator[Record]:
         """Measures the fastest again, in turn."""
-        best = sorted((r for r in records if r.status == "ok"), key=mean_ns)[:_FINALISTS]
+        usable = (r for r in records if r.status == "ok")
+        best = sorted(usable, key=lambda r: r.mean_ns)[:_FINALISTS]
         missing = [bench.job(r.choice) for r in best if r.choice not in bench.built]
         for result in self._builder.build(missing):
             if isinstance(result, Built):
@@ -213,11 +221,6 @@ class Search:
             ns={} if reason else {c: _alone_ns(ns) for c, ns in (times or {}).items()},
             reason=reason,
         )
-
-
-def mean_ns(record: Record) -> float:
-    """Geometric mean over the core counts: what is fastest by it is fast on few cores too."""
-    return math.exp(sum(math.log(max(ns, 1)) for ns in record.ns.values()) / len(record.ns))
 
 
 def _alone_ns(call_ns: Sequence[int]) -> int:

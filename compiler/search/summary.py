@@ -24,6 +24,12 @@ def search_summary(report: SearchReport) -> Iterator[str]:
         f"{len(searched)} of {len(report.layers)} layers chose {kept} versions among {samples} "
         f"samples{took}; {dropped} candidates were not worth building"
     )
+    foreign = [layer for layer in searched if layer.machine]
+    if foreign:
+        yield (
+            f"{len(foreign)} of them chose by samples of another machine ({foreign[0].machine}); "
+            "`veltair tune` measures the fastest of those here"
+        )
     missed = [layer for layer in searched if layer.missed_ns]
     if missed:
         worst = max(missed, key=lambda layer: layer.missed_ns)

@@ -9,7 +9,7 @@ import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from veltair.compiler.kernels.choices import Choice
@@ -19,15 +19,16 @@ from veltair.compiler.passes.plan import Placement
 from veltair.compiler.progress import Progress
 from veltair.compiler.search.example import can_check
 from veltair.compiler.search.key import Spec, key_of
+from veltair.compiler.search.known import Known, by_layer
 from veltair.compiler.search.log import (
     DamagedLogWarning,
     LogPlace,
     LogWriter,
     Record,
-    by_key,
     read_logs,
     this_machine,
 )
+from veltair.compiler.search.proposal import draw_order, missing_trials
 from veltair.compiler.search.samples import (
     SCHEMA,
     LayerSearch,
@@ -35,7 +36,7 @@ from veltair.compiler.search.samples import (
     Sample,
     SearchReport,
 )
-from veltair.compiler.search.search import Search, Task, mean_ns
+from veltair.compiler.search.search import Search, Task
 from veltair.compiler.search.selection import Measured, Selection, select, shares_ns
 from veltair.compiler.search.spaces import check, space_of
 from veltair.runtime.manifest import ALIGNMENT_BYTES
@@ -47,7 +48,7 @@ class SearchOptions:
 
     Attributes:
         isa: instruction set.
-        trials: samples that each layer shall have; what the logs lack is searched.
+        trials: samples of this machine that each layer shall have; what the logs lack is searched.
         most_variants: kept of a layer, at least 1.
         qos_ns: the model's latency target; 0 for none.
         qos_share: how it is divided among the layers.
@@ -155,7 +156,10 @@ def find_variants(
     begun_ns = time.monotonic_ns()
     searched = search_missing(tasks, known, options, objects, progress)
     wall_ns = time.monotonic_ns() - begun_ns if searched else 0
-    layers = _choose(requests, tasks, {**known, **searched}, options)
+    for key, records in searched.items():
+        known[key] = replace(known.get(key, Known()), own=tuple(records))
+    counting = {key: of.counting for key, of in known.items()}
+    layers = _choose(requests, tasks, counting, options)
     return Found(
         layers=layers,
         wall_ns=wall_ns,
@@ -163,18 +167,14 @@ def find_variants(
     )
 
 
-def known_records(tasks: Mapping[str, Task], options: SearchOptions) -> dict[str, list[Record]]:
-    """What the logs have of the layers, one record a choice.
+def known_records(tasks: Mapping[str, Task], options: SearchOptions) -> dict[str, Known]:
+    """What the logs have of the layers.
 
     Warns:
         DamagedLogWarning: a line was skipped, or its choice can't be built for its layer.
     """
-    known = by_key(read_logs(options.logs, options.isa), this_machine())
-    return {
-        key: [record for record in known[key] if _fits(task, record)]
-        for key, task in tasks.items()
-        if key in known
-    }
+    read = (r for r in read_logs(options.logs, options.isa) if r.key in tasks)
+    return by_layer((r for r in read if _fits(tasks[r.key], r)), this_machine())
 
 
 def _fits(task: Task, record: Record) -> bool:
@@ -192,17 +192,24 @@ def _fits(task: Task, record: Record) -> bool:
 
 def search_missing(
     tasks: Mapping[str, Task],
-    known: Mapping[str, Sequence[Record]],
+    known: Mapping[str, Known],
     options: SearchOptions,
     objects: Path,
     progress: Progress,
 ) -> dict[str, list[Record]]:
-    """Searches the layers that have fewer records than there shall be trials."""
-    missing = {
-        key: min(options.trials, len(task.space.candidates)) - len(known.get(key, ()))
-        for key, task in tasks.items()
-    }
-    missing = {key: count for key, count in missing.items() if count > 0}
+    """Searches the layers of which this machine has fewer records than there shall be trials.
+
+    What other machines found fastest is tried first.
+
+    Returns:
+        This machine's records of the layers that were searched.
+    """
+    missing = {}
+    for key, task in tasks.items():
+        of = known.get(key, Known())
+        order = draw_order(task.space, key, of.hints)
+        missing[key] = missing_trials(order, {r.choice for r in of.own}, options.trials)
+    missing = {key: count for key, count in missing.items() if count}
     if not missing:
         return {}
     progress.stage("searching", sum(missing.values()))
@@ -210,9 +217,8 @@ def search_missing(
     log = LogWriter(options.logs.own)
     with Search(log, core_counts(), options.jobs, objects) as search:
         for key in missing:
-            # Another machine's records say nothing about times here: they are searched anew.
-            own = [r for r in known.get(key, ()) if r.machine == this_machine()]
-            found[key] = search.run(tasks[key], own, options.trials, _Trials(progress))
+            of, heard = known.get(key, Known()), _Trials(progress)
+            found[key] = search.run(tasks[key], of.own, options.trials, heard, of.hints)
     return found
 
 
@@ -280,7 +286,7 @@ def _measured(record: Record) -> Measured:
         parallelism=record.parallelism,
         block_bytes=record.block_bytes,
         solo_ns=record.solo_ns,
-        mean_ns=mean_ns(record),
+        mean_ns=record.mean_ns,
     )
 
 
@@ -310,11 +316,17 @@ def report(
                 qos_share_ns=layer.share_ns,
                 dropped=layer.dropped,
                 missed_ns=layer.selection.missed_ns if layer.selection else 0,
+                machine=_elsewhere(layer.records),
                 samples=tuple(_sample(record, layer.selection) for record in layer.records),
             )
             for name, request, layer in zip(names, requests, found.layers, strict=True)
         ),
     )
+
+
+def _elsewhere(records: Sequence[Record]) -> str:
+    machine = records[0].machine if records else ""
+    return "" if machine == this_machine() else machine
 
 
 def _sample(record: Record, selection: Selection | None) -> Sample:

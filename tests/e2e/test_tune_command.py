@@ -11,10 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from e2e.test_compile_command import tiny
 
-from veltair.compiler.search.log import read_log
+from veltair.compiler.search.log import LogWriter, Record, read_log
 from veltair.compiler.search.samples import read_search
 from veltair.runtime.artifact import available_isa
 from veltair.runtime.manifest import read_manifest
@@ -50,6 +51,45 @@ def test_what_is_logged_is_not_searched_again(tuned: tuple[Path, Path]) -> None:
     assert done.returncode == 0, done.stderr
     assert "nothing to search" in done.stdout
     assert log.read_bytes() == before
+
+
+def elsewhere(log: Path, path: Path) -> list[Record]:
+    """Writes a log as another machine would have it, with every time reversed in rank."""
+    isa = available_isa()
+    assert isa is not None
+    found = [r for r in {r.choice: r for r in read_log(log, isa)}.values() if r.ns]
+    slowest = max(r.solo_ns for r in found) + 1
+    renamed = [
+        msgspec.structs.replace(r, machine="another", ns={64: slowest - r.solo_ns}) for r in found
+    ]
+    for each in renamed:
+        LogWriter(path).append(each)
+    return renamed
+
+
+def test_another_machines_best_are_tried_first(tuned: tuple[Path, Path], tmp_path: Path) -> None:
+    model, log = tuned[0], tmp_path / "net.jsonl"
+    theirs = elsewhere(tuned[1], log)
+    before = log.read_text()
+    done = veltair("compile", model, *SHAPE, "-o", tmp_path / "repo", "--log", log)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "1 of them chose by samples of another machine (another)" in said
+    done = veltair("tune", model, *SHAPE, "--trials", 3, "--log", log)
+    assert done.returncode == 0, done.stderr
+    assert log.read_text().startswith(before)
+    isa = available_isa()
+    assert isa is not None
+    own = {r.choice: r.trial for r in read_log(log, isa) if r.machine != "another"}
+    default = next(r.choice for r in theirs if r.trial == 0)
+    best = sorted((r for r in theirs if r.choice != default), key=lambda r: r.solo_ns)[:2]
+    assert sorted(own, key=lambda choice: own[choice]) == [default, *(r.choice for r in best)]
+    done = veltair("compile", model, *SHAPE, "-o", tmp_path / "repo", "--log", log, "--force")
+    assert done.returncode == 0, done.stderr
+    assert "another machine" not in " ".join(done.stdout.split())
+    report = read_search(tmp_path / "repo" / "net" / "1")
+    assert report is not None
+    assert [len(layer.samples) for layer in report.layers if layer.samples] == [3]
 
 
 def test_compile_keeps_several_versions_of_a_layer(

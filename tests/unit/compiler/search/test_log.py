@@ -16,7 +16,6 @@ from veltair.compiler.search.log import (
     LogPlace,
     LogWriter,
     Record,
-    by_key,
     log_place,
     read_log,
     read_logs,
@@ -153,16 +152,3 @@ def test_the_users_log_is_where_the_standard_says(
     place = log_place(ISA, "net")
     assert place.own == tmp_path / "veltair" / "tuning_logs" / ISA / "net.jsonl"
     assert log_place(ISA, "net", tmp_path / "mine").own == tmp_path / "mine"
-
-
-def test_times_of_different_machines_are_not_mixed() -> None:
-    other = [record(i, machine="another") for i in range(3)]
-    mine = [record(i, ns={1: 7}) for i in range(2)]
-    assert by_key([*other, *mine], "a machine") == {"layer": other}
-    more = [record(i, ns={1: 7}) for i in range(3)]
-    assert by_key([*other, *more], "a machine") == {"layer": more}
-
-
-def test_a_second_measurement_corrects_the_first() -> None:
-    again = record(0, ns={1: 90})
-    assert by_key([record(0), record(1), again], "a machine") == {"layer": [again, record(1)]}

@@ -63,6 +63,15 @@ def test_every_sample_is_logged_and_a_search_goes_on_where_it_was(tmp_path: Path
     assert run(tmp_path, again, 5) == (again, [])
 
 
+def test_hints_are_measured_right_after_the_default(tmp_path: Path) -> None:
+    of = task()
+    default, *others = (candidate.choice for candidate in of.space.candidates)
+    hints = [others[-1], others[-2]]
+    with Search(LogWriter(tmp_path / "net.jsonl"), (1,), 1, tmp_path) as search:
+        records = search.run(of, [], 3, Heard(), hints)
+    assert [r.choice for r in sorted(records, key=lambda r: r.trial)] == [default, *hints]
+
+
 class Ending:
     """Ctrl-C as soon as a sample comes, while the others of its round are still measured."""
 

@@ -11,7 +11,7 @@ from veltair.compiler.kernels.choices import DepthwiseChoice, DirectChoice, Wino
 from veltair.compiler.kernels.spec import LANES, ConvSpec, Kernel, Step
 from veltair.compiler.search.example import make_example
 from veltair.compiler.search.key import Spec, key_of
-from veltair.compiler.search.proposal import draw_order, propose
+from veltair.compiler.search.proposal import draw_order, missing_trials, propose
 from veltair.compiler.search.spaces import build, check, default_choice, space_of
 
 ISAS = ["x86-64-v4", "x86-64-v3"]
@@ -133,6 +133,24 @@ def test_a_draw_is_the_same_again_and_prefers_good_estimates() -> None:
     assert sorted(c.cycles for c in order) == sorted(c.cycles for c in space.candidates)
     half = len(order) // 2
     assert sum(c.cycles for c in order[:half]) < sum(c.cycles for c in order[half:])
+
+
+def test_hints_come_right_after_the_default() -> None:
+    space = space_of(conv(16, ic=64, oc=64, hw=(28, 28)), "x86-64-v4", cores=2)
+    other = space_of(conv(16, ic=64, oc=64, hw=(28, 28)), "x86-64-v4", cores=64)
+    assert space is not None
+    assert other is not None
+    own = {c.choice for c in space.candidates}
+    foreign = next(c.choice for c in other.candidates if c.choice not in own)
+    default, last = space.candidates[0], space.candidates[-1]
+    order = draw_order(space, "key", [last.choice, default.choice, foreign])
+    assert order[:2] == (default, last)
+    assert order[2].choice == foreign
+    unhinted = draw_order(space, "key")
+    assert order[3:] == tuple(c for c in unhinted if c not in (default, last))
+    assert missing_trials(order, {default.choice}, 3) == 2
+    assert missing_trials(order, {c.choice for c in order[1:]}, 10**6) == 1
+    assert missing_trials(order, {default.choice, last.choice}, 2) == 0
 
 
 def test_proposals_are_new_and_half_of_them_near_the_fastest() -> None:
