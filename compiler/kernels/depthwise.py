@@ -28,7 +28,8 @@ def choice_of(spec: ConvSpec, isa: str) -> DepthwiseChoice:
     (height, width), (kh, kw) = spec.out_hw, spec.kernel
     blocks = math.ceil(spec.out_channels / LANES[isa])
     rows = per_task(height, spec.batch * blocks, width * kh * kw)
-    return DepthwiseChoice(pixels=min(_PIXELS[isa], width), rows=rows)
+    # As the pieces come out: each kernel has one choice.
+    return DepthwiseChoice(pixels=spans(width, _PIXELS[isa])[0].size, rows=rows)
 
 
 def check(spec: ConvSpec, isa: str, choice: DepthwiseChoice) -> None:

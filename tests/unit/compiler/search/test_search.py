@@ -11,7 +11,7 @@ import pytest
 from kernel_harness import supported
 from unit.compiler.search.layers import conv
 
-from veltair.compiler.kernels.choices import DirectChoice
+from veltair.compiler.kernels.choices import DepthwiseChoice, DirectChoice
 from veltair.compiler.search import search as searching
 from veltair.compiler.search.key import key_of
 from veltair.compiler.search.log import LogWriter, Record, read_log
@@ -70,6 +70,20 @@ def test_hints_are_measured_right_after_the_default(tmp_path: Path) -> None:
     with Search(LogWriter(tmp_path / "net.jsonl"), (1,), 1, tmp_path) as search:
         records = search.run(of, [], 3, Heard(), hints)
     assert [r.choice for r in sorted(records, key=lambda r: r.trial)] == [default, *hints]
+
+
+def test_choices_that_come_out_as_one_kernel_are_both_measured(tmp_path: Path) -> None:
+    spec = conv(8, ic=16, oc=16, hw=(7, 7), groups=16)
+    same = tuple(
+        Candidate(choice=DepthwiseChoice(pixels=pixels, rows=1), cycles=1.0) for pixels in (4, 5, 6)
+    )
+    space = Space(candidates=same, dropped=0)
+    key = key_of(spec, ISA)
+    of = Task(key=key, spec=spec, isa=ISA, space=space, offsets=(0, 0))
+    records, trials = run(tmp_path, [], 3, of)
+    assert [r.status for r in records] == ["ok"] * 3, [r.reason for r in records]
+    assert len({r.id for r in records}) == 1
+    assert trials == [0, 1, 2]
 
 
 class Ending:
