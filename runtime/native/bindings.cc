@@ -768,14 +768,17 @@ struct CheckedPlan {
             " of ", plan.layers());
     require(level >= 0, "level is from 0");
   }
+  void check_cores(int32_t cores) const {
+    require(1 <= cores && cores <= plan.total_cores(), "cores = ", cores, " of ",
+            plan.total_cores());
+  }
   int64_t share_ns(int32_t begin, int32_t end) const {
     check(begin, end, 0);
     return plan.share_ns(begin, end);
   }
   int64_t time_ns(int32_t begin, int32_t end, int32_t cores, int32_t level) const {
     check(begin, end, level);
-    require(1 <= cores && cores <= plan.total_cores(), "cores = ", cores, " of ",
-            plan.total_cores());
+    check_cores(cores);
     return plan.time_ns(begin, end, cores, level);
   }
   int32_t average_cores(int32_t level) const {
@@ -786,9 +789,10 @@ struct CheckedPlan {
     check(layer, layer + 1, level);
     return plan.demand(layer, level);
   }
-  int32_t variant(int32_t layer, int32_t level) const {
+  int32_t variant(int32_t layer, int32_t cores, int32_t level) const {
     check(layer, layer + 1, level);
-    return plan.variant(layer, level);
+    check_cores(cores);
+    return plan.variant(layer, cores, level);
   }
   int32_t cores_for(int32_t begin, int32_t end, int64_t budget_ns, int32_t level) const {
     check(begin, end, level);
@@ -809,7 +813,7 @@ void bind_plan(nb::module_& m) {
       .def("time_ns", &CheckedPlan::time_ns, "begin"_a, "end"_a, "cores"_a, "level"_a = 0)
       .def("average_cores", &CheckedPlan::average_cores, "level"_a = 0)
       .def("demand", &CheckedPlan::demand, "layer"_a, "level"_a = 0)
-      .def("variant", &CheckedPlan::variant, "layer"_a, "level"_a = 0)
+      .def("variant", &CheckedPlan::variant, "layer"_a, "cores"_a, "level"_a = 0)
       .def("cores_for", &CheckedPlan::cores_for, "begin"_a, "end"_a, "budget_ns"_a, "level"_a = 0);
   m.def("threshold", &veltair::sched::threshold, "total_cores"_a, "sum_of_averages"_a, "average"_a);
   m.def("form_blocks", &CheckedPlan::form_blocks, "plan"_a, "limit"_a, "level"_a = 0);

@@ -76,7 +76,8 @@ class WatchedExecutor final : public ipc::Executor {
     wanted_ = mask;
   }
   bool in_use(int32_t core) const override { return use_.is(core, worker_); }
-  void run(int32_t /*model*/, engine::LayerRange layers, int32_t /*level*/) override {
+  void run(int32_t /*model*/, engine::LayerRange layers, int32_t /*cores*/,
+           int32_t /*level*/) override {
     uint32_t used = 0;
     for (int task = 0; task < 4 * (layers.end - layers.begin); ++task) {
       used = change(used, wanted_);
@@ -296,7 +297,7 @@ void test_a_null_executor_changes_cores() {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     executor.set_cores(cores);
   });
-  executor.run(0, {0, kLayers}, 0);  // 400 ms on one core, 100 ms on four: 20 + 95
+  executor.run(0, {0, kLayers}, 4, 0);  // 400 ms on one core, 100 ms on four: 20 + 95
   other.join();
   const int64_t took_ns = ipc::monotonic_ns() - begin_ns;
   CHECK(took_ns >= 110 * kMs && took_ns < 300 * kMs);

@@ -105,10 +105,25 @@ void test_versions_by_level() {
   profile.layer_ns = {100, 400, 50, 200, 120, 150, 60, 75};
   profile.finish();
   const ModelPlan plan(profile, 2);
-  CHECK(plan.variant(0, 0) == 0 && plan.variant(0, 1) == 1);
+  CHECK(plan.variant(0, 1, 0) == 0 && plan.variant(0, 1, 1) == 1);
   CHECK(plan.time_ns(0, 1, 1, 1) == 150);
   CHECK(plan.demand(0, 0) == 1 && plan.demand(0, 1) == 2);
-  CHECK(plan.variant(0, 7) == 1);  // above the highest level: the highest
+  CHECK(plan.variant(0, 1, 7) == 1);  // above the highest level: the highest
+}
+
+void test_versions_by_cores() {
+  ModelProfile profile;
+  profile.cores = {1, 4};
+  profile.levels = 1;
+  profile.model_ns = {100, 60};
+  profile.variants = {2};
+  // The first variant is the best on one core, the second one on more than two.
+  profile.layer_ns = {100, 60, 120, 30};
+  profile.finish();
+  const ModelPlan plan(profile, 8);
+  CHECK(plan.variant(0, 1, 0) == 0 && plan.variant(0, 2, 0) == 0);
+  CHECK(plan.variant(0, 3, 0) == 1 && plan.variant(0, 4, 0) == 1 && plan.variant(0, 8, 0) == 1);
+  CHECK(plan.time_ns(0, 1, 1, 0) == 100 && plan.time_ns(0, 1, 4, 0) == 30);
 }
 
 void test_threshold() {
@@ -252,6 +267,7 @@ int main() {
   test_plan();
   test_plan_between_counts();
   test_versions_by_level();
+  test_versions_by_cores();
   test_threshold();
   test_forming_blocks();
   test_fixed_blocks();

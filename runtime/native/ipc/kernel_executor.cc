@@ -41,7 +41,11 @@ KernelExecutor::KernelExecutor(std::shared_ptr<Segment> segment, int32_t worker,
     served.layers = plan.layers();
     served.levels = plan.levels();
     for (int32_t level = 0; level < served.levels; ++level) {
-      for (int32_t l = 0; l < served.layers; ++l) served.variants.push_back(plan.variant(l, level));
+      for (int32_t cores = 1; cores <= total_cores; ++cores) {
+        for (int32_t l = 0; l < served.layers; ++l) {
+          served.variants.push_back(plan.variant(l, cores, level));
+        }
+      }
     }
   }
 }
@@ -81,11 +85,14 @@ void KernelExecutor::set_cores(std::span<const int32_t> cores) {
   cores_.assign(cores.begin(), cores.end());
 }
 
-void KernelExecutor::run(int32_t model, engine::LayerRange layers, int32_t level) {
+void KernelExecutor::run(int32_t model, engine::LayerRange layers, int32_t cores, int32_t level) {
   Served& served = served_[model];
-  const int32_t row = std::clamp(level, 0, served.levels - 1) * served.layers;
-  const std::span<const uint16_t> variants(served.variants.data() + row + layers.begin,
-                                           static_cast<size_t>(layers.end - layers.begin));
+  const auto total_cores = static_cast<int32_t>(segment_->cores().size());
+  const int32_t row = (std::clamp(level, 0, served.levels - 1) * total_cores) +
+                      std::clamp(cores, 1, total_cores) - 1;
+  const std::span<const uint16_t> variants(
+      served.variants.data() + static_cast<size_t>(row) * served.layers + layers.begin,
+      static_cast<size_t>(layers.end - layers.begin));
   served.instance->run(layers, variants);
 }
 

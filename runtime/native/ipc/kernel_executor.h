@@ -30,14 +30,14 @@ class KernelExecutor final : public Executor, private engine::CoreWatch {
   void begin(int32_t model, int32_t slot) override;
   void set_cores(std::span<const int32_t> cores) override;
   bool in_use(int32_t core) const override { return gang_->in_use(core); }
-  void run(int32_t model, engine::LayerRange layers, int32_t level) override;
+  void run(int32_t model, engine::LayerRange layers, int32_t cores, int32_t level) override;
 
  private:
   struct Served {
     std::unique_ptr<engine::Instance> instance;  // null: not served
     int32_t layers = 0;
     int32_t levels = 1;
-    std::vector<uint16_t> variants;  // [levels][layers]
+    std::vector<uint16_t> variants;  // [levels][cores from 1 to all][layers]
   };
 
   int64_t must_leave(int core) override;

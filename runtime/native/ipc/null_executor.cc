@@ -54,7 +54,7 @@ void NullExecutor::settle(int64_t now_ns) {
   settled_ns_ = now_ns;
 }
 
-void NullExecutor::run(int32_t model, engine::LayerRange layers, int32_t level) {
+void NullExecutor::run(int32_t model, engine::LayerRange layers, int32_t /*cores*/, int32_t level) {
   std::unique_lock lock(mutex_);
   model_ = model;
   layers_ = layers;

@@ -136,7 +136,7 @@ void Worker::run_layers(const sched::Decision& block) {
   await_core();
   const int32_t model = board_.segment().tasks()[block.task].task.model;
   try {
-    executor_->run(model, {block.layer_begin, block.layer_end}, block.level);
+    executor_->run(model, {block.layer_begin, block.layer_end}, block.cores, block.level);
   } catch (...) {
     const std::scoped_lock lock(cores_mutex_);
     in_block_ = false;

@@ -17,7 +17,7 @@ ModelPlan::ModelPlan(const ModelProfile& profile, int32_t total_cores, int32_t v
   if (counts_.empty()) counts_.push_back(total_cores);
   const NeededCores needed = needed_cores(profile, total_cores);
   need_ = needed.need;
-  choose_variants(profile, needed.cores, versions);
+  choose_variants(profile, versions);
   fill_times(profile);
   fill_shares(profile, profile.qos_ns > 0 ? profile.qos_ns : needed.expected_ns);
   average_cores_.push_back(needed.cores);
@@ -31,23 +31,24 @@ ModelPlan::ModelPlan(const ModelProfile& profile, int32_t total_cores, int32_t v
   }
 }
 
-void ModelPlan::choose_variants(const ModelProfile& profile, int32_t reference_cores,
-                                int32_t versions) {
+void ModelPlan::choose_variants(const ModelProfile& profile, int32_t versions) {
   for (int32_t each = 0; each < levels_; ++each) {
     const int32_t level = versions == kOwnVersions ? each : clamped(versions);
-    for (int32_t l = 0; l < layers_; ++l) {
-      int32_t best = 0;
-      int64_t best_ns = 0;
-      for (int32_t v = 0; v < profile.variants[l]; ++v) {
-        const int64_t time_ns = interpolated(profile.cores, reference_cores, [&](size_t i) {
-          return profile.layer_time(l, v, static_cast<int32_t>(i), level);
-        });
-        if (v == 0 || time_ns < best_ns) {
-          best = v;
-          best_ns = time_ns;
+    for (int32_t cores = 1; cores <= total_cores_; ++cores) {
+      for (int32_t l = 0; l < layers_; ++l) {
+        int32_t best = 0;
+        int64_t best_ns = 0;
+        for (int32_t v = 0; v < profile.variants[l]; ++v) {
+          const int64_t time_ns = interpolated(profile.cores, cores, [&](size_t i) {
+            return profile.layer_time(l, v, static_cast<int32_t>(i), level);
+          });
+          if (v == 0 || time_ns < best_ns) {
+            best = v;
+            best_ns = time_ns;
+          }
         }
+        variants_.push_back(static_cast<uint16_t>(best));
       }
-      variants_.push_back(static_cast<uint16_t>(best));
     }
   }
 }
@@ -72,7 +73,7 @@ void ModelPlan::fill_times(const ModelProfile& profile) {
       double end_ns = 0;
       times_ns_.push_back(0);
       for (int32_t l = 0; l < layers_; ++l) {
-        end_ns += scale * static_cast<double>(layer_ns(l, variant(l, level)));
+        end_ns += scale * static_cast<double>(layer_ns(l, variant(l, cores, level)));
         times_ns_.push_back(std::llround(end_ns));
       }
     }

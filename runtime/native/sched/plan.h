@@ -13,8 +13,8 @@ namespace veltair::sched {
 // consecutive layers on any number of cores.
 //
 // A layer's share of the target is in proportion to its floating-point operations where the profile
-// has them, and to its profiled time otherwise. At each interference level a layer runs the variant
-// that is fastest there on the cores that the whole model needs alone.
+// has them, and to its profiled time otherwise. On each number of cores and at each interference
+// level a layer runs the variant that is fastest there.
 //
 // Differs from the profile's tables: layer times are scaled by one factor per core count and level,
 // so that they add up to the measured time of a whole run; counts between the measured ones are
@@ -58,8 +58,10 @@ class ModelPlan {
   // The end of the longest run of layers from `begin` that takes at most `limit_ns`, one layer at
   // least.
   int32_t cut(int32_t begin, int32_t end, int32_t cores, int32_t level, int64_t limit_ns) const;
-  uint16_t variant(int32_t layer, int32_t level) const {
-    return variants_[static_cast<size_t>(clamped(level)) * layers_ + layer];
+  // On `cores`, from 1 to total_cores.
+  uint16_t variant(int32_t layer, int32_t cores, int32_t level) const {
+    const size_t row = static_cast<size_t>(clamped(level)) * total_cores_ + (cores - 1);
+    return variants_[row * layers_ + layer];
   }
   // A level that the profile doesn't have is its highest.
   int32_t clamped(int32_t level) const { return level < levels_ ? level : levels_ - 1; }
@@ -71,7 +73,7 @@ class ModelPlan {
   }
   // The first measured count that keeps the budget, or 0.
   int32_t first_within(int32_t begin, int32_t end, int64_t budget_ns, int32_t level) const;
-  void choose_variants(const ModelProfile& profile, int32_t reference_cores, int32_t versions);
+  void choose_variants(const ModelProfile& profile, int32_t versions);
   void fill_times(const ModelProfile& profile);
   void fill_shares(const ModelProfile& profile, int64_t target_ns);
 
@@ -83,7 +85,7 @@ class ModelPlan {
   std::vector<int32_t> counts_;         // measured, at most total_cores; never empty
   std::vector<int64_t> share_ns_;       // [layers + 1], summed from the front
   std::vector<int64_t> times_ns_;       // [levels][total_cores][layers + 1], summed from the front
-  std::vector<uint16_t> variants_;      // [levels][layers]
+  std::vector<uint16_t> variants_;      // [levels][total_cores][layers]
   std::vector<int32_t> demand_;         // [levels][layers]
   std::vector<int32_t> average_cores_;  // [levels]
 };

@@ -154,7 +154,10 @@ def test_policies_see_the_levels(tmp_path: Path) -> None:
     profile = to_profile(manifest.profile, manifest.qos_ns)
     assert profile.levels == 3
     plan = sched.ModelPlan(profile, 2)
-    assert [plan.variant(0, level) for level in range(3)] == [0, 0, 1]
+    assert [plan.variant(0, cores, level) for cores in (1, 2) for level in range(3)] == [
+        *(0, 0, 1),
+        *(0, 0, 1),
+    ]
     assert plan.time_ns(0, 2, 1, 0) < plan.time_ns(0, 2, 1, 1) < plan.time_ns(0, 2, 1, 2)
     expected = []
     for level in range(3):
