@@ -33,6 +33,7 @@ from veltair.compiler.search.log import log_place
 from veltair.compiler.search.samples import SEARCH_FILE, QosShare, SearchReport
 from veltair.compiler.search.spaces import build
 from veltair.compiler.search.variants import SearchOptions, find_variants, report
+from veltair.compiler.spare import remove_spare
 from veltair.runtime.disturbance import Watch
 from veltair.runtime.errors import InputError, VeltairError
 from veltair.runtime.manifest import (
@@ -185,6 +186,8 @@ def _compile_into(
     processor_s = (time.monotonic_ns() - begun_ns) / 1e9 * (os.cpu_count() or 1)
     doubted = doubt(watch.seen(), processor_s)
     manifest = msgspec.structs.replace(manifest, profile=profile)
+    if not doubted:  # what a busy machine measured is no reason to remove anything
+        manifest, searched = remove_spare(folder, manifest, searched)
     _write_manifest(folder, manifest)
     return CompileResult(manifest=manifest, difference=difference, doubt=doubted, search=searched)
 

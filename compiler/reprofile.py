@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from veltair.compiler.profile import doubt, measure_profile
+from veltair.compiler.search.samples import SEARCH_FILE, read_search
+from veltair.compiler.spare import no_spare, note_removed, without_spare
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.disturbance import Watch
 from veltair.runtime.errors import InputError, VeltairError
@@ -36,11 +38,13 @@ class Reprofiled:
         folder: where it lies.
         manifest: as written.
         doubt: why the profile shouldn't be trusted; empty where it can be.
+        removed: versions that it showed to be spare.
     """
 
     folder: Path
     manifest: Manifest
     doubt: str
+    removed: int
 
 
 def profiled(folder: Path, progress: Progress, *, levels: int = 1) -> Profile:
@@ -57,7 +61,8 @@ def profiled(folder: Path, progress: Progress, *, levels: int = 1) -> Profile:
 def reprofile(folder: Path, progress: Progress, *, levels: int = 1) -> Reprofiled:
     """Measures an artifact and replaces the profile in its manifest.
 
-    Until the last moment the old one stays, whatever ends this.
+    Versions that levels of interference show to be spare go from the manifest, unless the machine
+    was busy meanwhile. Until the last moment the old one stays, whatever ends this.
 
     Args:
         folder: `<model>/<version>`, or `<model>` for the highest version.
@@ -77,7 +82,12 @@ def reprofile(folder: Path, progress: Progress, *, levels: int = 1) -> Reprofile
     profile = measure_profile(model, model.manifest, progress, levels=levels)
     processor_s = (time.monotonic_ns() - begun_ns) / 1e9 * (os.cpu_count() or 1)
     doubted = doubt(watch.seen(), processor_s)
-    manifest = msgspec.structs.replace(model.manifest, profile=profile)
+    measured = msgspec.structs.replace(model.manifest, profile=profile)
+    search = read_search(folder)
+    # What a busy machine measured is no reason to remove anything.
+    manifest, removed = (
+        (measured, no_spare(measured)) if doubted else without_spare(measured, search)
+    )
     try:
         if path.read_bytes() != before:
             raise VeltairError(
@@ -85,8 +95,12 @@ def reprofile(folder: Path, progress: Progress, *, levels: int = 1) -> Reprofile
                 "it is now; profile it again"
             )
         write_whole(path, manifest.to_json())
+        if search is not None:
+            write_whole(folder / SEARCH_FILE, note_removed(search, removed).to_json())
     except OSError as error:
         raise InputError(
             f"{path}: can't be written ({error.strerror}); the profile is as it was"
         ) from error
-    return Reprofiled(folder=folder, manifest=manifest, doubt=doubted)
+    return Reprofiled(
+        folder=folder, manifest=manifest, doubt=doubted, removed=sum(map(len, removed))
+    )

@@ -54,6 +54,21 @@ class Sample(_Record, frozen=True, kw_only=True):
     is_chosen: bool = False
 
 
+class Removed(_Record, frozen=True, kw_only=True):
+    """A version that was chosen, compiled and measured, and then found spare.
+
+    Attributes:
+        id: the variant's.
+        reason: why the layer does without it.
+        layer_ns: int64[cores][levels], its times in the artifact's profile; empty where the profile
+            was measured again since.
+    """
+
+    id: str
+    reason: str
+    layer_ns: tuple[tuple[int, ...], ...] = ()
+
+
 class LayerSearch(_Record, frozen=True, kw_only=True):
     """The samples of one layer of the manifest.
 
@@ -67,6 +82,7 @@ class LayerSearch(_Record, frozen=True, kw_only=True):
         machine: another one that the samples are of; empty where they are of the one that compiled.
         samples: in the order of their trials; empty for a layer without a space, whose one kernel
             nobody measured in a search.
+        removed: versions that the profile showed to be spare.
     """
 
     name: str
@@ -77,6 +93,7 @@ class LayerSearch(_Record, frozen=True, kw_only=True):
     missed_ns: int = 0
     machine: str = ""
     samples: tuple[Sample, ...] = ()
+    removed: tuple[Removed, ...] = ()
 
 
 class SearchReport(_Record, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from veltair.compiler.search.samples import SearchReport
+from veltair.compiler.versions import MOST_LOSS
 
 
 def search_summary(report: SearchReport) -> Iterator[str]:
@@ -17,13 +18,23 @@ def search_summary(report: SearchReport) -> Iterator[str]:
         )
         return
     samples = sum(len(layer.samples) for layer in searched)
-    kept = sum(s.is_chosen for layer in searched for s in layer.samples)
+    removed = [len(layer.removed) for layer in searched]
+    kept = sum(s.is_chosen for layer in searched for s in layer.samples) + sum(removed)
     dropped = sum(layer.dropped for layer in searched)
     took = f" in {report.wall_ns / 1e9:.1f} s" if report.wall_ns else ", all from tuning logs"
     yield (
         f"{len(searched)} of {len(report.layers)} layers chose {kept} versions among {samples} "
         f"samples{took}; {dropped} candidates were not worth building"
     )
+    if any(removed):
+        single = sum(
+            sum(s.is_chosen for s in layer.samples) == 1 for layer in searched if layer.removed
+        )
+        yield (
+            f"{sum(removed)} versions were removed again, without which no layer is more than "
+            f"{MOST_LOSS:.0%} slower at any level of interference; {single} layers have one left: "
+            "nothing measured here tells their versions apart by more"
+        )
     foreign = [layer for layer in searched if layer.machine]
     if foreign:
         yield (

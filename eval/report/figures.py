@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from veltair.eval.report.losses import model_losses
+from veltair.compiler.versions import model_losses
 from veltair.eval.report.plot import Plot, doubling, linear, whole
 
 if TYPE_CHECKING:
@@ -79,9 +79,11 @@ def versions_per_layer(report: ModelReport) -> Markup:
 
 def model_loss(report: ModelReport) -> Markup:
     """What the model loses at each level if no layer keeps more than so many versions (Fig. 7)."""
-    losses = model_losses(
-        [tuple(v.disturbed_ns for v in layer.versions) for layer in report.layers]
-    )
+    column = report.manifest.profile.cores.index(report.cores)
+    shown = [i for i, each in enumerate(report.conditions) if each.cores == column]
+    losses = [
+        [row[i] for i in shown] for row in model_losses([layer.kept for layer in report.layers])
+    ]
     plot = Plot(
         title="The model's loss by the versions that a layer keeps",
         x=whole("versions kept, at most", len(losses), around=0.2),
@@ -139,7 +141,7 @@ def layer_levels(layer: LayerReport, levels: Sequence[float]) -> Markup | None:
 
 
 def layer_loss(layer: LayerReport) -> Markup | None:
-    """What the layer loses if it keeps fewer versions, by the mean over levels (Fig. 7)."""
+    """What the layer loses if it keeps fewer versions, of those removed again too (Fig. 7)."""
     if len(layer.kept) == 1:
         return None
     plot = Plot(
@@ -151,7 +153,7 @@ def layer_loss(layer: LayerReport) -> Markup | None:
         ("c0", [kept.mean_loss for kept in layer.kept]),
         ("c1", [max(kept.loss) for kept in layer.kept]),
     ):
-        name = "mean over levels" if style == "c0" else "worst level"
+        name = "mean" if style == "c0" else "worst"
         points = [(count + 1, 100 * value) for count, value in enumerate(values)]
         plot.line(points, style)
         for count, loss in points:

@@ -6,14 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from veltair.compiler.table import shapes_text
-from veltair.eval.report.losses import Kept, Times, best_choices
+from veltair.compiler.versions import (
+    Condition,
+    Kept,
+    best_choices,
+    condition_times,
+    conditions_of,
+)
 from veltair.runtime.errors import ArtifactError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from veltair.compiler.search.samples import LayerSearch, Sample, SearchReport
-    from veltair.runtime.manifest import Manifest
+    from veltair.compiler.search.samples import LayerSearch, Removed, Sample, SearchReport
+    from veltair.runtime.manifest import Manifest, Profile
+
+    Table = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +54,7 @@ class LayerReport:
         shapes: input and output.
         share: of the time of all layers, each by its fastest version alone on the report's cores.
         versions: in the manifest's order.
-        kept: the best choice of 1, 2, ... versions.
+        kept: the best choice of 1, 2, ... versions, those included that were measured and removed.
         search: its samples, or None.
     """
 
@@ -67,6 +75,11 @@ class LayerReport:
         return self.search.samples if self.search else ()
 
     @property
+    def removed(self) -> tuple[Removed, ...]:
+        """Versions that were chosen and found spare."""
+        return self.search.removed if self.search else ()
+
+    @property
     def frontier(self) -> tuple[Sample, ...]:
         """The samples on the frontier."""
         return tuple(sample for sample in self.samples if sample.is_frontier)
@@ -80,6 +93,7 @@ class ModelReport:
         manifest: of the artifact.
         search: of its compile, or None.
         cores: the core count of the figures: the most that was measured under interference.
+        conditions: under which versions were measured, those of `LayerReport.kept`.
         layers: in the order in which they run.
         missing: what the page can't show and what would make it, a sentence each.
     """
@@ -87,6 +101,7 @@ class ModelReport:
     manifest: Manifest
     search: SearchReport | None
     cores: int
+    conditions: tuple[Condition, ...]
     layers: tuple[LayerReport, ...]
     missing: tuple[str, ...]
 
@@ -105,13 +120,15 @@ def model_report(manifest: Manifest, search: SearchReport | None) -> ModelReport
     profile = manifest.profile
     made = profile.interference
     cores = made.measured_cores if made else profile.cores[-1]
+    conditions = conditions_of(profile)
     found = _searches(manifest, search)
     column = profile.cores.index(cores)
     fastest = [min(v[column][0] for v in layer) for layer in profile.layer_ns]
     total_ns = sum(fastest)
     layers = []
     for i, layer in enumerate(manifest.layers):
-        times: Times = tuple(table[column] for table in profile.layer_ns[i])
+        searched = found.get(layer.name)
+        tables = (*profile.layer_ns[i], *_removed_times(profile, searched))
         layers.append(
             LayerReport(
                 number=i + 1,
@@ -128,21 +145,29 @@ def model_report(manifest: Manifest, search: SearchReport | None) -> ModelReport
                         parallel_extent=variant.parallel_extent,
                         tile_bytes=variant.tile_bytes,
                         alone_ns=_alone(manifest, i)[v],
-                        disturbed_ns=times[v],
+                        disturbed_ns=profile.layer_ns[i][v][column],
                     )
                     for v, variant in enumerate(layer.variants)
                 ),
-                kept=best_choices(times),
-                search=found.get(layer.name),
+                kept=best_choices(condition_times(tables, conditions), conditions),
+                search=searched,
             )
         )
     return ModelReport(
         manifest=manifest,
         search=search,
         cores=cores,
+        conditions=conditions,
         layers=tuple(layers),
         missing=tuple(_missing(manifest, search)),
     )
+
+
+def _removed_times(profile: Profile, search: LayerSearch | None) -> Iterator[Table]:
+    """Of a layer's versions that were measured in this profile and removed: [cores][levels]."""
+    for each in search.removed if search else ():
+        if tuple(map(len, each.layer_ns)) == (len(profile.levels),) * len(profile.cores):
+            yield each.layer_ns
 
 
 def _alone(manifest: Manifest, layer: int) -> list[tuple[int, ...]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import jinja2
 from markupsafe import Markup
 
+from veltair.compiler.versions import MOST_LOSS, MOST_LOSS_ALONE
 from veltair.eval.report import figures
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def render(report: ModelReport) -> str:
     )
     environment.filters |= {"time": figures.time_text, "size": figures.bytes_text}
     manifest, profile = report.manifest, report.manifest.profile
-    several = any(len(layer.versions) > 1 for layer in report.layers)
+    several = any(len(layer.kept) > 1 for layer in report.layers)
     page = environment.get_template("page")
     return page.render(
         report=report,
@@ -38,6 +39,8 @@ def render(report: ModelReport) -> str:
         style=Markup(_text("page.css")),
         script=Markup(_text("page.js")),
         colour=figures.colour,
+        most_loss=MOST_LOSS,
+        most_loss_alone=MOST_LOSS_ALONE,
         largest_share=max(layer.share for layer in report.layers),
         figures={
             "time": figures.time_by_layer(report),
@@ -61,6 +64,7 @@ def render(report: ModelReport) -> str:
             ),
             "frontier": sum(len(layer.frontier) for layer in report.layers),
             "chosen": sum(s.is_chosen for layer in report.layers for s in layer.samples),
+            "removed": sum(len(layer.removed) for layer in report.layers),
             "versions": sum(len(layer.versions) for layer in report.layers),
         },
     )

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from e2e.test_compile_command import tiny
 
@@ -19,6 +20,7 @@ from veltair.compiler.search.log import LogWriter, Record, read_log
 from veltair.compiler.search.samples import read_search
 from veltair.runtime.artifact import available_isa
 from veltair.runtime.manifest import read_manifest
+from veltair.runtime.model import Model
 
 CLI = (sys.executable, "-m", "veltair.runtime.cli")
 SHAPE = ("--shape", "x=1,3,8,8")
@@ -116,6 +118,36 @@ def test_compile_keeps_several_versions_of_a_layer(
     single = veltair("compile", model, *common, "--variants", "1", "--force")
     assert single.returncode == 0, single.stderr
     assert all(len(each.variants) == 1 for each in read_manifest(folder).layers)
+
+
+def test_levels_remove_versions_that_are_spare_here(
+    tuned: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Whatever this machine shows: what is kept and what was removed are what was chosen."""
+    model, log = tuned
+    common = (*SHAPE, "-o", tmp_path, "--log", log, "--variants", 4)
+    done = veltair("compile", model, *common, "--levels", 2)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "net" / "1"
+    check_kept(folder, 4)
+    done = veltair("profile", folder, "--levels", 2)
+    assert done.returncode == 0, done.stderr
+    check_kept(folder, 4)
+    model_of = Model.load(folder)
+    (output,) = model_of.run({"x": np.ones((1, 3, 8, 8), np.float32)}).values()
+    assert np.isfinite(output).all()
+
+
+def check_kept(folder: Path, chosen: int) -> None:
+    manifest, report = read_manifest(folder), read_search(folder)
+    assert report is not None
+    tables = manifest.profile.layer_ns
+    for layer, searched, table in zip(manifest.layers, report.layers, tables, strict=True):
+        kept = [variant.id for variant in layer.variants]
+        assert len(table) == len(kept)
+        if searched.samples:
+            assert set(kept) == {s.id for s in searched.samples if s.is_chosen}
+            assert 1 < len(kept) + len(searched.removed) <= chosen
 
 
 def test_compile_searches_what_the_log_lacks(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from factories import disturbed_profile, many_versions, write_tiny_artifact
 from typer.testing import CliRunner
 
 from veltair.compiler.search.samples import SEARCH_FILE
+from veltair.compiler.spare import note_removed, without_spare
+from veltair.compiler.versions import fewest
 from veltair.eval.report import figures
 from veltair.eval.report.layers import model_report
-from veltair.eval.report.losses import best_choices, model_losses
 from veltair.eval.report.page import render
 from veltair.eval.report.plot import Plot, doubling, linear, whole
 from veltair.runtime.cli import app
@@ -28,33 +29,6 @@ def marks(svg: object, tag: str, style: str = "") -> list[ElementTree.Element]:
     """The elements of a figure, which has to be well-formed."""
     found = ElementTree.fromstring(str(svg)).iter(tag)
     return [each for each in found if style in each.get("class", "").split() or not style]
-
-
-def test_the_best_choice_of_versions() -> None:
-    """One version: the middle one. Two: those that are fastest at either end."""
-    kept = best_choices(((10, 40), (14, 20), (30, 10)))
-    assert [each.versions for each in kept] == [(1,), (0, 2), (0, 1, 2)]
-    assert kept[0].loss == pytest.approx((0.4, 1.0))
-    assert kept[0].mean_loss == pytest.approx(0.7)
-    assert kept[1].loss == kept[2].loss == (0, 0)
-    assert kept[1].fastest_ns == (10, 10)
-
-
-def test_more_versions_than_can_be_tried_out() -> None:
-    times = tuple((100 + v, 200 - 5 * v) for v in range(14))
-    kept = best_choices(times)
-    assert [len(each.versions) for each in kept] == list(range(1, 15))
-    losses = [each.mean_loss for each in kept]
-    assert losses == sorted(losses, reverse=True)
-    assert losses[-1] == 0
-
-
-def test_the_models_loss_is_of_the_sum() -> None:
-    first, second = ((10, 40), (30, 20)), ((5, 5),)
-    losses = model_losses([first, second])
-    assert losses[1] == (0, 0)
-    # The first version of the first layer: (10 + 5, 40 + 5) against (10 + 5, 20 + 5).
-    assert losses[0] == pytest.approx((0, 0.8))
 
 
 def test_axes_are_round_and_hold_all_values() -> None:
@@ -160,6 +134,26 @@ def test_the_page_stands_alone_and_escapes_what_it_is_given() -> None:
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)" in page
     assert "a wrong result: &lt;NaN&gt; &amp; more" in page
+
+
+def test_what_was_removed_again_is_in_the_figures_and_said() -> None:
+    manifest, search = many_versions(layers=6, versions=5, levels=2)
+    trimmed, removed = without_spare(manifest)
+    whole = model_report(manifest, search)
+    rest = model_report(trimmed, note_removed(search, removed))
+    single = 0
+    for before, after, lost in zip(whole.layers, rest.layers, removed, strict=True):
+        assert len(after.kept) == len(before.kept), "Fig. 7 is of all that were measured"
+        assert len(after.versions) == len(fewest(before.kept).versions)
+        assert [k.worst for k in after.kept] == [k.worst for k in before.kept]
+        single += bool(lost) and len(after.versions) == 1
+    page = render(rest)
+    assert page.count("removed again, without which") == sum(map(bool, removed)) > 0
+    assert page.count("One stays: nothing measured on this machine") == single > 0
+    # Of another profile: the report is of what is left.
+    stale = note_removed(note_removed(search, removed), [() for _ in removed])
+    again = model_report(trimmed, stale)
+    assert [len(layer.kept) for layer in again.layers] == [len(v.variants) for v in trimmed.layers]
 
 
 def report(*words: object) -> Any:  # noqa: ANN401 # typer has its own result class
