@@ -53,6 +53,10 @@ def command(
     log: Annotated[
         Path | None, typer.Option(help="Tuning log to read and extend.  [default: the user's]")
     ] = None,
+    shipped_logs: Annotated[
+        bool,
+        typer.Option("--shipped-logs/--no-shipped-logs", help="Read the logs that come with this."),
+    ] = True,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace an artifact.")] = False,
     levels: Annotated[
         int,
@@ -77,6 +81,7 @@ def command(
         variants=variants,
         qos_share=_choose_share(qos_share),
         log=log,
+        shipped_logs=shipped_logs,
     )
     with told_warnings(), Bar(Console(stderr=True)) as bar:
         result = compile_model(options, bar)

@@ -67,6 +67,7 @@ class CompileOptions:
         variants: most that are kept of a layer.
         qos_share: how the target is divided among the layers.
         log: the user's tuning log; the usual place if not given.
+        shipped_logs: whether the logs that come with the package are read too.
     """
 
     model: Path
@@ -83,6 +84,7 @@ class CompileOptions:
     variants: int = 5
     qos_share: QosShare = "flops"
     log: Path | None = None
+    shipped_logs: bool = True
 
     @property
     def search(self) -> SearchOptions:
@@ -93,7 +95,7 @@ class CompileOptions:
             most_variants=self.variants,
             qos_ns=self.qos_ns,
             qos_share=self.qos_share,
-            logs=log_place(self.isa, self.name, self.log),
+            logs=log_place(self.isa, self.name, self.log, shipped=self.shipped_logs),
             jobs=self.jobs,
         )
 

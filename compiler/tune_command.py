@@ -45,6 +45,10 @@ def command(
     log: Annotated[
         Path | None, typer.Option(help="Tuning log to read and extend.  [default: the user's]")
     ] = None,
+    shipped_logs: Annotated[
+        bool,
+        typer.Option("--shipped-logs/--no-shipped-logs", help="Read the logs that come with this."),
+    ] = True,
     shape: Annotated[
         list[str] | None,
         typer.Option(help="Shape of an input with symbolic dimensions: INPUT=1,3,224,224."),
@@ -66,7 +70,7 @@ def command(
         most_variants=1,
         qos_ns=0,
         qos_share="flops",
-        logs=log_place(chosen, check_name(model.stem), log),
+        logs=log_place(chosen, check_name(model.stem), log, shipped=shipped_logs),
         jobs=jobs or default_jobs(),
     )
     shapes = dict(parse_shape(text) for text in shape or [])

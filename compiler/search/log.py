@@ -102,10 +102,18 @@ class LogPlace:
     own: Path
 
 
-def log_place(isa: str, model: str, own: Path | None = None) -> LogPlace:
-    """The usual place of a model's logs, and the file to write if it is another than usual."""
+def log_place(isa: str, model: str, own: Path | None = None, *, shipped: bool = True) -> LogPlace:
+    """Where a model's logs are.
+
+    Args:
+        isa: instruction set.
+        model: its name.
+        own: the file to write, if it is another than usual.
+        shipped: whether to read the logs that come with the package.
+    """
     users = _user_logs() / isa
-    return LogPlace(folders=(_shipped_logs() / isa, users), own=own or users / f"{model}{SUFFIX}")
+    folders = (_shipped_logs() / isa, users) if shipped else (users,)
+    return LogPlace(folders=folders, own=own or users / f"{model}{SUFFIX}")
 
 
 def _shipped_logs() -> Path:

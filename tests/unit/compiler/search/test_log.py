@@ -152,3 +152,13 @@ def test_the_users_log_is_where_the_standard_says(
     place = log_place(ISA, "net")
     assert place.own == tmp_path / "veltair" / "tuning_logs" / ISA / "net.jsonl"
     assert log_place(ISA, "net", tmp_path / "mine").own == tmp_path / "mine"
+
+
+def test_the_shipped_logs_can_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    users = tmp_path / "veltair" / "tuning_logs" / ISA
+    with_them, without = log_place(ISA, "net"), log_place(ISA, "net", shipped=False)
+    assert len(with_them.folders) == 2
+    assert with_them.folders[0].parent.name == "tuning_logs"
+    assert without.folders == (users,)
+    assert without.own == with_them.own
