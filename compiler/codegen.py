@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,10 +30,10 @@ from tvm.tirx import PrimFunc
 from veltair.compiler.kernels.default import REASSOCIATE
 from veltair.compiler.kernels.intrinsics import prefer_polynomials
 from veltair.compiler.kernels.spec import Kernel
+from veltair.compiler.toolchain import system_compiler
 from veltair.runtime.errors import InputError, VeltairError
 
 _TRIPLE = "x86_64-unknown-linux-gnu"
-_COMPILERS = ("c++", "g++", "clang++")
 # Starting a worker and importing TVM there costs as much as a few kernels.
 _MIN_KERNELS_FOR_POOL = 4
 
@@ -111,7 +109,7 @@ def build_library(
         InputError: no C++ compiler on this machine, or an unknown instruction set.
         VeltairError: a kernel can't be compiled (named by its symbol), or linking failed.
     """
-    compiler = _system_compiler()
+    compiler = system_compiler()
     target(isa)
     with tempfile.TemporaryDirectory(prefix="veltair-codegen-") as folder:
         objects = {symbol: Path(folder) / f"{i}.o" for i, (symbol, _) in enumerate(kernels)}
@@ -133,7 +131,7 @@ def link(objects: Sequence[Path], output: Path) -> None:
         InputError: no C++ compiler on this machine.
         VeltairError: linking failed.
     """
-    _link(_system_compiler(), objects, output)
+    _link(system_compiler(), objects, output)
 
 
 def _compile_here(
@@ -179,20 +177,6 @@ def _compile_text(symbol: str, text: str, isa: str, output: Path) -> None:
 def _build_error(symbol: str, error: Exception) -> VeltairError:
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return VeltairError(f"kernel {symbol}: can't be compiled: {lines[-1].strip()}")
-
-
-def _system_compiler() -> list[str]:
-    """The compiler's command, possibly with a wrapper or options, as $CXX may hold them."""
-    named = os.environ.get("CXX", "").strip()
-    for name in (named,) if named else _COMPILERS:
-        command = shlex.split(name)
-        if shutil.which(command[0]):
-            return command
-    looked = f"$CXX, {named}," if named else f"any of {', '.join(_COMPILERS)}"
-    raise InputError(
-        f"no C++ compiler: {looked} not found on PATH; linking kernels needs one, install g++ "
-        "(Debian, Ubuntu: apt install g++) or set CXX"
-    )
 
 
 def _link(compiler: Sequence[str], objects: Sequence[Path], output: Path) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -108,14 +109,38 @@ def bench_case(
         over theirs (`ratio`) and the largest `difference` of an output, relative to its range.
     """
     os.sched_setaffinity(0, cpus)
-    model = Model.load(folder, verify=False)
+    case, _ = compare(Model.load(folder, verify=False), onnx, peers, plan)
+    return case
+
+
+def compare(
+    model: Model,
+    onnx: Path | None,
+    peers: Sequence[str],
+    plan: Plan,
+    beside: Sequence[Callable[[], object]] = (),
+) -> tuple[Case, NDArray[np.int64]]:
+    """Measures a model and peers on the processors of this process.
+
+    Args:
+        model: ours.
+        onnx: the file that the peers run.
+        peers: names of engines; without a file there are none.
+        plan: how to measure.
+        beside: what else to time in the same turns.
+
+    Returns:
+        What `bench_case` does, and int64[1 + beside, rounds, runs], ns: our runs and what was
+        timed beside.
+    """
     inputs = sample_inputs(model.manifest.inputs)
     shapes = {spec.name: spec.shape for spec in model.manifest.inputs}
-    engines = [veltair_engine(model, len(cpus))]
-    engines += [load_peer(name, onnx, len(cpus), shapes) for name in peers if onnx is not None]
+    cores = len(model.cpus)
+    engines = [veltair_engine(model, cores)]
+    engines += [load_peer(name, onnx, cores, shapes) for name in peers if onnx is not None]
     outputs = [engine.run(inputs) for engine in engines]
     differences = [largest_difference(outputs[0], theirs) for theirs in outputs]
-    times = time_blocks([_bound(engine, inputs) for engine in engines], plan)
+    times = time_blocks([*(_bound(engine, inputs) for engine in engines), *beside], plan)
     rows: list[dict[str, Any]] = []
     for index, engine in enumerate(engines):
         row: dict[str, Any] = {
@@ -124,19 +149,22 @@ def bench_case(
             "settings": engine.settings,
             "run_ns": spread(times[index].ravel()),
         }
+        if engine.kernels:
+            row["kernels"] = engine.kernels
         if index > 0:
             row["ratio"] = spread(ratios(times, 0, index))
             row["difference"] = differences[index]
         rows.append(row)
-    return {
+    case = {
         "model": model.manifest.name,
         "version": model.manifest.version,
         "isa": model.manifest.isa,
-        "cores": len(cpus),
-        "cpus": list(cpus),
+        "cores": cores,
+        "cpus": list(model.cpus),
         "rounds": times.shape[1],
         "engines": rows,
     }
+    return case, times[[0, *range(len(engines), len(times))]]
 
 
 def largest_difference(ours: Arrays, theirs: Arrays) -> float:

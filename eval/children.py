@@ -21,7 +21,9 @@ KILL_S = 5.0
 
 @contextmanager
 def child(
-    command: Sequence[str], stdout: IO[str] | int | None = None
+    command: Sequence[str],
+    stdout: IO[str] | int | None = None,
+    stderr: IO[str] | int | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """Runs a command in a session of its own, and ends that session on the way out.
 
@@ -32,6 +34,7 @@ def child(
     Args:
         command: program and arguments.
         stdout: as of `subprocess.Popen`.
+        stderr: as of `subprocess.Popen`.
 
     Yields:
         The process.
@@ -39,6 +42,7 @@ def child(
     process = subprocess.Popen(
         command,
         stdout=stdout,
+        stderr=stderr,
         text=True,
         start_new_session=True,
         preexec_fn=stop_with_parent,  # noqa: PLW1509 # one prctl, nothing of Python's

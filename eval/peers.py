@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -30,12 +31,14 @@ class Engine:
         version: of its package.
         settings: what it was told, as it names it.
         run: runs the model once on inputs and returns new outputs.
+        kernels: how many of its nodes run by which kind of kernel, where it tells.
     """
 
     name: str
     version: str
     settings: dict[str, str | int] = field(default_factory=dict)
     run: Callable[[Arrays], Arrays]
+    kernels: dict[str, int] = field(default_factory=dict)
 
 
 def veltair_engine(model: Model, cores: int) -> Engine:
@@ -81,13 +84,24 @@ def openvino_engine(onnx: Path, threads: int, shapes: Mapping[str, tuple[int, ..
     graph = core.read_model(str(onnx))
     if graph.is_dynamic():
         graph.reshape({name: list(shape) for name, shape in shapes.items()})
-    request = core.compile_model(graph, "CPU", settings).create_infer_request()
+    compiled = core.compile_model(graph, "CPU", settings)
+    request = compiled.create_infer_request()
+    kinds = (node.get_rt_info() for node in compiled.get_runtime_model().get_ops())
+    kernels = Counter(
+        kind["primitiveType"].astype(str) for kind in kinds if "primitiveType" in kind
+    )
 
     def run(inputs: Arrays) -> Arrays:
         results = request.infer(dict(inputs), share_inputs=True)
         return {result.get_any_name(): array for result, array in results.items()}
 
-    return Engine(name="openvino", version=version("openvino"), settings=settings, run=run)
+    return Engine(
+        name="openvino",
+        version=version("openvino"),
+        settings=settings,
+        run=run,
+        kernels=dict(kernels),
+    )
 
 
 PEERS = ("onnxruntime", "openvino")
