@@ -238,7 +238,12 @@ void bind_engine(nb::module_& m) {
       .def("grant", &engine::Gang::grant, "core"_a)
       .def("revoke", &engine::Gang::revoke, "core"_a)
       .def("in_use", &engine::Gang::in_use, "core"_a)
-      .def("choose_tasks", &engine::Gang::choose_tasks, "cores"_a, "extent"_a);
+      .def(
+          "choose_tasks",
+          [](const engine::Gang& gang, int cores, int extent, int least_tasks) {
+            return gang.choose_tasks(cores, {extent, least_tasks});
+          },
+          "cores"_a, "extent"_a, "least_tasks"_a = 1);
 
   nb::class_<engine::Model>(m, "Model", "An artifact's kernels and weights, checked.")
       .def(nb::new_(&make_model), "ffi_path"_a, "kernels_path"_a, "weights_path"_a,

@@ -319,13 +319,13 @@ void several_gangs_share_the_cores() {
 
 void chooses_tasks_without_a_longer_core() {
   const Gang gang(usable_cpus());
-  CHECK(gang.choose_tasks(1, 100) == 1);
-  CHECK(gang.choose_tasks(2, 0) == 8);
-  CHECK(gang.choose_tasks(2, 32) == 8);
-  CHECK(gang.choose_tasks(2, 1) == 1);
+  CHECK(gang.choose_tasks(1, {100}) == 1);
+  CHECK(gang.choose_tasks(2, {0}) == 8);
+  CHECK(gang.choose_tasks(2, {32}) == 8);
+  CHECK(gang.choose_tasks(2, {1}) == 1);
   for (int cores = 2; cores <= 8; ++cores) {
     for (int extent = 1; extent <= 200; ++extent) {
-      const int tasks = gang.choose_tasks(cores, extent);
+      const int tasks = gang.choose_tasks(cores, {extent});
       CHECK(tasks >= 1);
       CHECK(tasks <= extent);
       CHECK(tasks <= cores * GangOptions{}.grain);
@@ -333,6 +333,30 @@ void chooses_tasks_without_a_longer_core() {
       const int chunk = (extent + tasks - 1) / tasks;
       const int load = (tasks + cores - 1) / cores * chunk;
       CHECK(load <= (extent + cores - 1) / cores);
+    }
+  }
+}
+
+// Tasks are as many as asked for, where there are as many iterations, and never on one core; no
+// core has more to do than an even share and one task.
+void chooses_short_tasks_where_asked() {
+  const Gang gang(usable_cpus());
+  CHECK(gang.choose_tasks(1, {100, 20}) == 1);
+  CHECK(gang.choose_tasks(2, {0, 20}) == 8);
+  CHECK(gang.choose_tasks(2, {14, 3}) == 14);    // 7 rounds of one: any coarser split is uneven
+  CHECK(gang.choose_tasks(2, {56, 11}) == 14);   // 7 rounds of 4, and not 12 tasks of up to 5
+  CHECK(gang.choose_tasks(2, {64, 100}) == 64);  // no more than there are iterations
+  CHECK(gang.choose_tasks(2, {1'000'000, 1'000'000}) <= Gang::kMaxTasks);
+  for (int cores = 2; cores <= 8; ++cores) {
+    for (int extent = 1; extent <= 300; ++extent) {
+      for (const int least : {2, 7, 20, 64}) {
+        const int tasks = gang.choose_tasks(cores, {extent, least});
+        CHECK(tasks >= std::min(extent, least));
+        CHECK(tasks <= extent);
+        const int chunk = (extent + tasks - 1) / tasks;
+        const int load = (tasks + cores - 1) / cores * chunk;
+        CHECK(load <= (extent + cores - 1) / cores + chunk);
+      }
     }
   }
 }
@@ -400,6 +424,47 @@ void demanded_cores_are_left() {
   }
 }
 
+// Two tasks, one a core: that on `core` ends, the other one only when `core` has been left.
+struct LeftMeanwhile {
+  const std::vector<int>& cpus;
+  Demands& demands;
+  int core;
+  std::atomic<int> begun{0};
+};
+
+int end_or_demand(int, ParallelEnv*, void* data) {
+  auto& self = *static_cast<LeftMeanwhile*>(data);
+  ++self.begun;
+  while (self.begun.load() < 2) std::this_thread::yield();
+  if (sched_getcpu() == self.cpus[static_cast<size_t>(self.core)]) return 0;
+  self.demands.demand(self.core, 7);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (self.demands.answered(self.core) != 7) {
+    if (std::chrono::steady_clock::now() > end) return -1;
+    std::this_thread::yield();
+  }
+  return 0;
+}
+
+// A core that has no task left is let go at once, and not when the others have ended theirs.
+void demanded_cores_are_left_without_a_task() {
+  const std::vector<int> cpus = usable_cpus();
+  if (cpus.size() < 2) return;
+  for (const int core : {0, 1}) {  // the leader's, and one with a thread of its own
+    Demands demands(cpus.size());
+    GangOptions options;
+    options.spin_ns = 60'000'000'000;
+    Gang gang(cpus, options, &demands);
+    demands.gang = &gang;
+    gang.set_cores(std::vector<int>{0, 1});
+    const Gang::Leader leader(gang);
+    LeftMeanwhile meanwhile{cpus, demands, core};
+    CHECK(gang.launch(end_or_demand, &meanwhile, 2) == 0);
+    CHECK(gang.granted() == 1);
+    CHECK(!gang.in_use(core));
+  }
+}
+
 void bad_arguments_are_refused() {
   const std::vector<int> cpus = usable_cpus();
   CHECK_THROWS(Gang({}), UsageError);
@@ -446,7 +511,9 @@ int main() {
         leader_leaves_a_revoked_core, core_granted_again_is_worked_on_by_its_own_thread,
         granted_core_joins_a_running_launch, failing_task_fails_the_launch_only,
         nested_launch_runs_inline, several_gangs_share_the_cores,
-        chooses_tasks_without_a_longer_core, demanded_cores_are_left, bad_arguments_are_refused}) {
+        chooses_tasks_without_a_longer_core, chooses_short_tasks_where_asked,
+        demanded_cores_are_left, demanded_cores_are_left_without_a_task,
+        bad_arguments_are_refused}) {
     std::thread(test).join();
   }
   return 0;

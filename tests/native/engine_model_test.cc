@@ -84,6 +84,23 @@ void runs_whole_and_in_blocks() {
   CHECK(blocks.right());
 }
 
+void layers_are_cut_as_asked() {
+  const WeightsFile weights;
+  Instance instance(std::make_shared<Model>(ffi(), telling_model(weights)), all_cores());
+  const int cores = instance.gang().granted();
+  Vectors vectors;
+  instance.bind_input(0, vectors.in);
+  instance.bind_output(0, vectors.out);
+  instance.run(instance.all());
+  const float usual = vectors.out[0];
+  CHECK(usual <= static_cast<float>(4 * cores));
+  instance.run(instance.all(), {}, {}, std::vector<uint16_t>{1, 1, 100});
+  CHECK(cores == 1 ? vectors.out[0] == usual : vectors.out[0] >= 100);
+  instance.run(instance.all(), {}, {}, std::vector<uint16_t>{100, 100, 1});
+  CHECK(vectors.out[0] == usual);
+  CHECK_THROWS(instance.run({0, 3}, {}, {}, std::vector<uint16_t>{1, 1}), UsageError);
+}
+
 void instances_share_a_model() {
   const WeightsFile weights;
   const auto model = std::make_shared<Model>(ffi(), add_model(weights));
@@ -220,9 +237,9 @@ void wrong_calls_are_refused() {
 
 int main() {
   using namespace veltair::engine;
-  for (void (*test)() : {runs_whole_and_in_blocks, instances_share_a_model, runs_allocate_nothing,
-                         kernel_errors_keep_their_message, forged_descriptions_are_refused,
-                         wrong_calls_are_refused}) {
+  for (void (*test)() : {runs_whole_and_in_blocks, layers_are_cut_as_asked, instances_share_a_model,
+                         runs_allocate_nothing, kernel_errors_keep_their_message,
+                         forged_descriptions_are_refused, wrong_calls_are_refused}) {
     std::thread(test).join();  // on a thread of its own, so that the next starts unpinned
   }
   return 0;

@@ -58,6 +58,12 @@ int add_task(int task, Env* env, void* data) {
   return __TVMBackendFreeWorkspace(kDLCPU, 0, scratch);
 }
 
+// Each task writes how many there are.
+int tell_task(int task, Env* env, void* data) {
+  static_cast<Vectors*>(data)->out[task] = static_cast<float>(env->num_task);
+  return 0;
+}
+
 int failing_task(int task, Env*, void*) {
   if (task != 1) return 0;
   TVMFFIErrorSetRaisedFromCStr("ValueError", "task 1 does not want to");
@@ -74,6 +80,11 @@ EXPORT int __tvm_ffi_add(void*, const TVMFFIAny* args, int32_t n, TVMFFIAny*) {
   }
   Vectors vectors = vectors_of(args);
   return __TVMBackendParallelLaunch(add_task, &vectors, 0);
+}
+
+EXPORT int __tvm_ffi_tell_tasks(void*, const TVMFFIAny* args, int32_t, TVMFFIAny*) {
+  Vectors vectors = vectors_of(args);
+  return __TVMBackendParallelLaunch(tell_task, &vectors, 0);
 }
 
 EXPORT int __tvm_ffi_fail(void*, const TVMFFIAny*, int32_t, TVMFFIAny*) {

@@ -66,6 +66,13 @@ inline ModelSpec add_model(const WeightsFile& weights) {
   return spec;
 }
 
+// The same, with a last layer whose first outputs are the number of its tasks.
+inline ModelSpec telling_model(const WeightsFile& weights) {
+  ModelSpec spec = add_model(weights);
+  spec.layers.back().variants.front().symbol = "tell_tasks";
+  return spec;
+}
+
 inline std::shared_ptr<const FfiRuntime> ffi() { return std::make_shared<FfiRuntime>(FFI_LIBRARY); }
 
 }  // namespace veltair::engine::fakes

@@ -76,6 +76,8 @@ class WatchedExecutor final : public ipc::Executor {
     wanted_ = mask;
   }
   bool in_use(int32_t core) const override { return use_.is(core, worker_); }
+  void expect_revocations(bool expected) override { expected_ = expected; }
+  bool revocations_expected() const { return expected_; }
   void run(int32_t /*model*/, engine::LayerRange layers, int32_t /*cores*/,
            int32_t /*level*/) override {
     uint32_t used = 0;
@@ -100,6 +102,7 @@ class WatchedExecutor final : public ipc::Executor {
   CoreUse& use_;
   const int32_t worker_;
   std::atomic<uint32_t> wanted_{0};
+  std::atomic<bool> expected_{false};
 };
 
 // Workers on threads of their own, from the constructor until `stop`.
@@ -250,6 +253,19 @@ void test_policies_change(int queries) {
   CHECK_THROWS(server.board->set_policies(unknown), std::invalid_argument);
 }
 
+// A worker that has a policy which takes cores back says so to its executor.
+void test_executors_expect_revocations() {
+  CoreUse use;
+  for (const std::string_view name : sched::policy_names()) {
+    const auto made = server_with(std::string(name), 1, 5 * kMs);
+    auto executor = std::make_unique<WatchedExecutor>(use, 0);
+    const WatchedExecutor& watched = *executor;
+    const ipc::Worker worker(made->segment, 0, made->profiles, std::move(executor));
+    const auto policy = sched::make_policy(name, kCores, made->profiles);
+    CHECK(watched.revocations_expected() == policy->needs().revoking);
+  }
+}
+
 // One block of 4 layers takes 400 us on one core; two queries side by side don't wait.
 void test_a_null_executor_takes_the_time() {
   const auto made = server_with("model", 2, 100 * kMs);
@@ -366,6 +382,46 @@ void test_kernels(const std::string& scheduling) {
   CHECK(board.check().empty() && board.pending() == 0);
 }
 
+// Kernels are cut into tasks of some 50 us where cores may be taken back, and only there.
+void test_kernels_are_cut_where_cores_leave() {
+  namespace fakes = engine::fakes;
+  const std::vector<int> cpus = usable_cpus();
+  if (cpus.size() < 2) return;
+  const fakes::WeightsFile weights;
+  const auto model =
+      std::make_shared<const engine::Model>(fakes::ffi(), fakes::telling_model(weights));
+  sched::ModelProfile profile;
+  profile.cores = {1, 2};
+  profile.variants.assign(3, 1);
+  profile.model_ns = {6 * kMs, 3 * kMs};
+  for (int layer = 0; layer < 3; ++layer) {
+    for (const int64_t ns : {2 * kMs, kMs}) profile.layer_ns.push_back(ns);
+  }
+  profile.finish();
+  ipc::SegmentSpec spec;
+  spec.cpus = {cpus[0], cpus[1]};
+  spec.workers = 1;
+  ipc::ModelSpec each;
+  each.name = "tell";
+  each.input_bytes = {fakes::kBytes};
+  each.output_bytes = {fakes::kBytes};
+  spec.models.push_back(each);
+  const auto segment = ipc::Segment::create(spec);
+  ipc::KernelExecutor executor(segment, 0, {model}, {profile}, engine::GangOptions{});
+  executor.begin(0, 0);
+  const auto* out = reinterpret_cast<const float*>(segment->tensor(segment->models()[0], 1, 0));
+  const std::array<int32_t, 2> cores = {0, 1};
+  for (const bool expected : {false, true, false}) {
+    executor.set_cores(cores);
+    executor.expect_revocations(expected);
+    executor.run(0, {0, 3}, 2, 0);
+    CHECK(expected ? out[0] >= 2 * kMs / (50 * kUs) : out[0] <= 8);
+    executor.set_cores({cores.data(), 1});
+    executor.run(0, {0, 3}, 1, 0);
+    CHECK(out[0] == 1);  // the last core is never taken
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -374,6 +430,8 @@ int main() {
   }
   test_revoking();
   test_policies_change(1000);
+  test_executors_expect_revocations();
+  test_kernels_are_cut_where_cores_leave();
   test_a_null_executor_takes_the_time();
   test_a_null_executor_changes_cores();
   for (const char* name : {"layer", "prema", "veltair-as", "deadline", "veltair-deadline"}) {

@@ -10,7 +10,7 @@ namespace veltair::engine {
 namespace {
 
 thread_local const FfiRuntime* current_ffi = nullptr;
-thread_local int current_extent = 0;
+thread_local ParallelLoop current_loop;
 
 // A launch on its way through the gang. An error is raised on the thread whose task failed and
 // must reach the thread that called the kernel: the first one waits here.
@@ -37,10 +37,10 @@ KernelScope::KernelScope(const FfiRuntime& ffi) : outer_(std::exchange(current_f
 
 KernelScope::~KernelScope() {
   current_ffi = outer_;
-  current_extent = 0;
+  current_loop = {};
 }
 
-void KernelScope::set_extent(int extent) { current_extent = extent; }
+void KernelScope::set_loop(ParallelLoop loop) { current_loop = loop; }
 
 extern "C" {
 
@@ -48,7 +48,7 @@ int veltair_parallel_launch(ParallelLambda lambda, void* data, int num_task) {
   Gang* gang = Gang::led_here();
   Launch launch{lambda, data, current_ffi};
   const int result = gang == nullptr ? Gang::launch_inline(run_task, &launch, num_task)
-                                     : gang->launch(run_task, &launch, num_task, current_extent);
+                                     : gang->launch(run_task, &launch, num_task, current_loop);
   if (launch.ffi != nullptr) launch.ffi->raise_error(launch.error.load());
   return result;
 }

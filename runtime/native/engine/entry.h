@@ -4,12 +4,13 @@
 #include <cstdint>
 
 #include "native/engine/abi.h"
+#include "native/engine/gang.h"
 #include "native/engine/library.h"
 
 namespace veltair::engine {
 
 // While it lives, the parallel launches of the calling thread's kernels know where their errors go
-// and how long the loop is that they divide.
+// and which loop they divide.
 //
 // Thread-safety: of the thread that made it.
 class KernelScope {
@@ -19,8 +20,8 @@ class KernelScope {
   KernelScope(const KernelScope&) = delete;
   KernelScope& operator=(const KernelScope&) = delete;
 
-  // Iterations of the next kernel's parallel loop; 0 where not known.
-  void set_extent(int extent);
+  // The next kernel's parallel loop.
+  void set_loop(ParallelLoop loop);
 
  private:
   const FfiRuntime* outer_;

@@ -20,6 +20,7 @@ namespace {
 constexpr uint32_t kAwake = 0;
 constexpr uint32_t kParked = 1;
 constexpr int kPausesPerClockRead = 16;
+constexpr int kSplitsTried = 16;
 
 thread_local Gang* led_gang = nullptr;
 thread_local bool in_task = false;
@@ -82,6 +83,43 @@ void check_cpus(const std::vector<int>& cpus) {
                        std::strerror(error) + "); choose among those that `taskset -p $$` shows");
     }
   }
+}
+
+// A loop's iterations, divided among tasks and these among cores.
+struct Split {
+  int tasks;
+  int64_t load;  // iterations of the busiest core
+};
+
+// Tasks of `chunk` iterations each, as kernels divide: ceil(extent / tasks).
+Split split(int extent, int chunk, int cores) {
+  const int tasks = (extent - 1) / chunk + 1;
+  if (tasks > Gang::kMaxTasks) return {tasks, INT64_MAX};
+  return {tasks, int64_t{(tasks - 1) / cores + 1} * ((extent - 1) / tasks + 1)};
+}
+
+// Of the splits into at most `rounds` tasks a core the one whose busiest core has the fewest
+// iterations, and among equals the finest.
+int even_tasks(int cores, int extent, int rounds) {
+  Split best{0, INT64_MAX};
+  for (int round = rounds; round >= 1; --round) {
+    const int tasks = std::min(cores * round, Gang::kMaxTasks);
+    const Split each = split(extent, (extent - 1) / tasks + 1, cores);
+    if (each.load < best.load) best = each;
+  }
+  return best.tasks;
+}
+
+// Of the splits into tasks of at most `longest` iterations, and not below half of that, the one
+// whose busiest core has the fewest, and among equals the coarsest.
+int short_tasks(int cores, int extent, int longest) {
+  const int step = (longest - 1) / (2 * kSplitsTried) + 1;
+  Split best = split(extent, longest, cores);
+  for (int chunk = longest - step; chunk > longest / 2; chunk -= step) {
+    const Split each = split(extent, chunk, cores);
+    if (each.load < best.load) best = each;
+  }
+  return best.tasks;
 }
 
 }  // namespace
@@ -225,7 +263,8 @@ void Gang::thread_main(int core) {
 // Waits for work: awake for a while where the core is granted, then asleep.
 void Gang::idle(int core) {
   const auto wanted = [this, core] {
-    return stop_.load() || (may_work(core) && open_tasks()) || !may_work(core);
+    return stop_.load() || !may_work(core) || open_tasks() ||
+           (granted() > 1 && demanded(core) != 0);
   };
   const bool found = may_work(core) && spin_until(options_.spin_ns, wanted);
   if (found && may_work(core)) return;
@@ -234,13 +273,15 @@ void Gang::idle(int core) {
 }
 
 // Claims and runs tasks of the running launch until none is left or the core is revoked. Returns
-// how many are left unclaimed: more than zero only after a revocation.
+// how many are left unclaimed: more than zero only after a revocation. `demand` is set where the
+// core was left for one.
 int Gang::run_claimed(int core, int64_t* demand) {
   const std::atomic<bool>& granted = cores_[core].granted;
   int ran = 0;
   uint64_t ticket = ticket_.load();
-  // The watch first: who has been revoked already by another thread still answers its demand.
-  while (open(ticket) && !leaves(core, demand) && granted.load(std::memory_order_relaxed)) {
+  // The watch first: who has been revoked already by another thread still answers its demand, and
+  // so does who finds no task.
+  while (!leaves(core, demand) && open(ticket) && granted.load(std::memory_order_relaxed)) {
     if (!ticket_.compare_exchange_weak(ticket, ticket + 1)) continue;
     if (!failed_.load(std::memory_order_relaxed)) {
       in_task = true;
@@ -260,12 +301,13 @@ int Gang::run_claimed(int core, int64_t* demand) {
 // Follows a demand of the watch, if there is one, by revoking the core here. Who does so answers it
 // when it has left.
 bool Gang::leaves(int core, int64_t* demand) {
-  if (watch_ == nullptr) return false;
-  const int64_t wanted = watch_->must_leave(core);
-  if (wanted == 0 || !revoke(core)) return false;
+  const int64_t wanted = demanded(core);
+  if (wanted == 0 || !revoke(core)) return false;  // the last one stays
   *demand = wanted;
   return true;
 }
+
+int64_t Gang::demanded(int core) const { return watch_ == nullptr ? 0 : watch_->must_leave(core); }
 
 void Gang::tell_left(int core, int64_t demand) {
   if (demand != 0) watch_->left(core, demand);
@@ -277,9 +319,7 @@ void Gang::finish(int tasks, int num_task) {
   if (done == static_cast<uint32_t>(num_task) && leader_waits_.load()) futex_wake(done_, 1);
 }
 
-void Gang::wait_for_end(uint32_t num_task, bool spin) {
-  const auto ended = [this, num_task] { return done_.load() == num_task; };
-  if (spin ? spin_until(options_.spin_ns, ended) : ended()) return;
+void Gang::wait_for_end(uint32_t num_task) {
   leader_waits_.store(true);
   for (uint32_t done = done_.load(); done != num_task; done = done_.load()) futex_wait(done_, done);
   leader_waits_.store(false);
@@ -295,15 +335,23 @@ int Gang::run_published(ParallelLambda lambda, void* data, int num_task) {
   ticket_.store(pack(launch, static_cast<uint32_t>(num_task)));
   wake_granted(num_task);
   const int core = leader_core_.load(std::memory_order_relaxed);
+  const auto tasks = static_cast<uint32_t>(num_task);
+  const auto ended = [this, tasks] { return done_.load() == tasks; };
   int64_t demand = 0;
-  const int left = run_claimed(core, &demand);
-  if (left > 0) {
+  bool leaves_core = run_claimed(core, &demand) > 0 || demand != 0;
+  if (!leaves_core) {
+    spin_until(options_.spin_ns, [&] {
+      leaves_core = leaves(core, &demand);
+      return leaves_core || ended();
+    });
+  }
+  if (leaves_core) {
     // This core was revoked: free it, and let its own thread work should it be granted again.
     leader_core_.store(-1);
     tell_left(core, std::exchange(demand, 0));
     wake_granted(static_cast<int>(cpus_.size()));
   }
-  wait_for_end(static_cast<uint32_t>(num_task), left == 0);
+  if (!ended()) wait_for_end(tasks);
   return failed_.load(std::memory_order_relaxed) ? -1 : 0;
 }
 
@@ -319,11 +367,11 @@ int Gang::launch_inline(ParallelLambda lambda, void* data, int num_task) {
   return result;
 }
 
-int Gang::launch(ParallelLambda lambda, void* data, int num_task, int extent) {
+int Gang::launch(ParallelLambda lambda, void* data, int num_task, ParallelLoop loop) {
   if (in_task || led_gang != this) return launch_inline(lambda, data, num_task);
   keep_core();
   const int cores = granted();
-  if (num_task <= 0) num_task = choose_tasks(cores, extent);
+  if (num_task <= 0) num_task = choose_tasks(cores, loop);
   const bool alone = cores == 1 && options_.alone_tasks == 1;
   const int result = num_task == 1 || alone || num_task > kMaxTasks
                          ? launch_inline(lambda, data, num_task)
@@ -332,23 +380,14 @@ int Gang::launch(ParallelLambda lambda, void* data, int num_task, int extent) {
   return result;
 }
 
-int Gang::choose_tasks(int cores, int extent) const {
+int Gang::choose_tasks(int cores, ParallelLoop loop) const {
   const int rounds = cores == 1 ? options_.alone_tasks : options_.grain;
-  int best = std::min(cores * rounds, kMaxTasks);
-  if (extent <= 0) return best;
-  // The kernel gives each task ceil(extent / tasks) iterations. Of the splits the one whose busiest
-  // core has the fewest iterations is best, and among equals the finest.
-  int64_t best_load = INT64_MAX;
-  for (int round = rounds; round >= 1; --round) {
-    const int chunk = (extent - 1) / std::min(cores * round, kMaxTasks) + 1;
-    const int tasks = (extent - 1) / chunk + 1;
-    const int64_t load = int64_t{(tasks - 1) / cores + 1} * ((extent - 1) / tasks + 1);
-    if (load < best_load && tasks <= kMaxTasks) {
-      best_load = load;
-      best = tasks;
-    }
-  }
-  return best;
+  const int usual = std::min(cores * rounds, kMaxTasks);
+  if (loop.extent <= 0) return usual;
+  if (cores == 1 || loop.least_tasks <= 1) return even_tasks(cores, loop.extent, rounds);
+  const int fewest = (loop.extent - 1) / kMaxTasks + 1;  // iterations that a task must have
+  return short_tasks(cores, loop.extent,
+                     std::max(loop.extent / std::max(usual, loop.least_tasks), fewest));
 }
 
 // Moves the leader away from a core that was revoked.

@@ -31,6 +31,12 @@ struct GangOptions {
   bool restore_affinity = false;
 };
 
+// The loop that a kernel divides among its tasks.
+struct ParallelLoop {
+  int extent = 0;       // iterations; 0 where not known
+  int least_tasks = 1;  // it is cut into as many at least, where there are as many iterations
+};
+
 // Says which cores a gang must leave: asked by the threads that run there, between two tasks.
 class CoreWatch {
  public:
@@ -107,12 +113,15 @@ class Gang {
 
   // Runs `lambda(task, env, data)` once for each task, on all granted cores, and returns when all
   // have ended: 0, or -1 where any returned non-zero (tasks not begun by then are dropped).
-  // `num_task` 0 lets the gang choose; `extent`, where known, is the length of the loop that the
-  // kernel divides, so that no core gets an iteration more than it must.
-  int launch(ParallelLambda lambda, void* data, int num_task, int extent = 0);
+  // `num_task` 0 lets the gang choose for the kernel's loop, so that no core gets an iteration more
+  // than it must.
+  int launch(ParallelLambda lambda, void* data, int num_task, ParallelLoop loop = {});
 
-  // How many tasks `launch` makes of `num_task` 0 on `cores` cores.
-  int choose_tasks(int cores, int extent) const;
+  // How many tasks `launch` makes of `num_task` 0 on `cores` cores. `least_tasks` above 1 asks for
+  // tasks short enough to leave a core between two of them: one core has `alone_tasks` all the same
+  // (it is never taken back), several have `grain` each at least, and may have an iteration more
+  // than they must.
+  int choose_tasks(int cores, ParallelLoop loop) const;
 
  private:
   struct alignas(64) Core {
@@ -132,9 +141,10 @@ class Gang {
   void wake_granted(int want);
   int run_claimed(int core, int64_t* demand);
   bool leaves(int core, int64_t* demand);
+  int64_t demanded(int core) const;
   void tell_left(int core, int64_t demand);
   void finish(int tasks, int num_task);
-  void wait_for_end(uint32_t num_task, bool spin);
+  void wait_for_end(uint32_t num_task);
   int run_published(ParallelLambda lambda, void* data, int num_task);
   void keep_core();
   void take_core();

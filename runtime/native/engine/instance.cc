@@ -78,17 +78,20 @@ void Instance::bind(std::vector<std::vector<Patch>>& patches, std::vector<char>&
 }
 
 void Instance::check_run(LayerRange range, std::span<const uint16_t> variants,
-                         std::span<const int64_t> layer_ns) const {
+                         std::span<const int64_t> layer_ns,
+                         std::span<const uint16_t> least_tasks) const {
   if (range.begin < 0 || range.begin > range.end || range.end > model_->layers()) {
     throw UsageError("layers " + std::to_string(range.begin) + ".." + std::to_string(range.end) +
                      ": the model has " + std::to_string(model_->layers()));
   }
   const auto count = static_cast<size_t>(range.end - range.begin);
   if ((!variants.empty() && variants.size() != count) ||
-      (!layer_ns.empty() && layer_ns.size() != count)) {
+      (!layer_ns.empty() && layer_ns.size() != count) ||
+      (!least_tasks.empty() && least_tasks.size() != count)) {
     throw UsageError("run: " + std::to_string(count) + " layers, " +
                      std::to_string(variants.size()) + " variants, room for " +
-                     std::to_string(layer_ns.size()) + " times");
+                     std::to_string(layer_ns.size()) + " times, " +
+                     std::to_string(least_tasks.size()) + " numbers of tasks");
   }
   for (size_t i = 0; i < variants.size(); ++i) {
     const int layer = range.begin + static_cast<int>(i);
@@ -105,15 +108,16 @@ void Instance::check_run(LayerRange range, std::span<const uint16_t> variants,
 }
 
 void Instance::run(LayerRange range, std::span<const uint16_t> variants,
-                   std::span<int64_t> layer_ns) {
-  check_run(range, variants, layer_ns);
+                   std::span<int64_t> layer_ns, std::span<const uint16_t> least_tasks) {
+  check_run(range, variants, layer_ns, least_tasks);
   const Gang::Leader leader(*gang_);
   KernelScope scope(model_->ffi());
   int64_t begin_ns = layer_ns.empty() ? 0 : now_ns();
   for (int layer = range.begin; layer < range.end; ++layer) {
     const auto i = static_cast<size_t>(layer - range.begin);
     const int variant = variants.empty() ? 0 : variants[i];
-    scope.set_extent(model_->variants()[model_->layer(layer).first_variant + variant].extent);
+    scope.set_loop({model_->variants()[model_->layer(layer).first_variant + variant].extent,
+                    least_tasks.empty() ? 1 : least_tasks[i]});
     run_layer(layer, variant);
     if (layer_ns.empty()) continue;
     const int64_t end_ns = now_ns();

@@ -34,10 +34,11 @@ class Instance {
 
   // Runs the layers of `range` in order on the gang's granted cores, led by the calling thread.
   // `variants` has one entry for each layer of the range, or none: each layer's first. `layer_ns`,
-  // unless empty, has one for each layer too and takes its duration. Throws UsageError before
-  // anything runs, KernelError with the layer's name where a kernel fails.
+  // unless empty, has one for each layer too and takes its duration; `least_tasks` likewise says
+  // into how many tasks each layer is cut at least. Throws UsageError before anything runs,
+  // KernelError with the layer's name where a kernel fails.
   void run(LayerRange range, std::span<const uint16_t> variants = {},
-           std::span<int64_t> layer_ns = {});
+           std::span<int64_t> layer_ns = {}, std::span<const uint16_t> least_tasks = {});
 
   // Runs the whole model once for each entry of `run_ns` and puts the run's duration there.
   void time_runs(std::span<const uint16_t> variants, std::span<int64_t> run_ns);
@@ -52,7 +53,7 @@ class Instance {
   };
 
   void check_run(LayerRange range, std::span<const uint16_t> variants,
-                 std::span<const int64_t> layer_ns) const;
+                 std::span<const int64_t> layer_ns, std::span<const uint16_t> least_tasks) const;
   void bind(std::vector<std::vector<Patch>>& patches, std::vector<char>& bound, int index,
             void* data, const char* kind);
   void run_layer(int layer, int variant);

@@ -26,6 +26,9 @@ class Executor {
   virtual void set_cores(std::span<const int32_t> cores) = 0;
   // Whether anything still runs on a core that isn't among these any more.
   virtual bool in_use(int32_t core) const = 0;
+  // Whether the cores of the runs that follow may be taken back while they run: kernels are then
+  // cut into tasks that let go of a core soon. From the thread of `run`.
+  virtual void expect_revocations(bool expected) = 0;
   // Runs `layers` in the versions for `level` and as many cores as the block was decided for, which
   // may be more than it has yet. Throws what makes the query fail.
   virtual void run(int32_t model, engine::LayerRange layers, int32_t cores, int32_t level) = 0;

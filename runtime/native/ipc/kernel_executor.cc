@@ -10,6 +10,16 @@
 namespace veltair::ipc {
 namespace {
 
+// What a task of a kernel should take at most where its core may be taken back: half of what it may
+// take to let go of one, since the operating system interrupts tasks too.
+constexpr int64_t kShortTaskNs = 50'000;
+
+// Into how many tasks of at most kShortTaskNs a layer is cut that takes `time_ns` on one core.
+uint16_t tasks_within(int64_t time_ns) {
+  return static_cast<uint16_t>(
+      std::clamp<int64_t>((time_ns - 1) / kShortTaskNs + 1, 1, engine::Gang::kMaxTasks));
+}
+
 std::vector<int> cpus_of(const Segment& segment) {
   std::vector<int> cpus;
   for (const CoreRecord& core : segment.cores()) cpus.push_back(core.cpu);
@@ -43,7 +53,12 @@ KernelExecutor::KernelExecutor(std::shared_ptr<Segment> segment, int32_t worker,
     for (int32_t level = 0; level < served.levels; ++level) {
       for (int32_t cores = 1; cores <= total_cores; ++cores) {
         for (int32_t l = 0; l < served.layers; ++l) {
-          served.variants.push_back(plan.variant(l, cores, level));
+          const uint16_t variant = plan.variant(l, cores, level);
+          served.variants.push_back(variant);
+          served.least_tasks.push_back(
+              tasks_within(sched::interpolated(profiles[m].cores, 1, [&](size_t i) {
+                return profiles[m].layer_time(l, variant, static_cast<int32_t>(i), level);
+              })));
         }
       }
     }
@@ -90,10 +105,10 @@ void KernelExecutor::run(int32_t model, engine::LayerRange layers, int32_t cores
   const auto total_cores = static_cast<int32_t>(segment_->cores().size());
   const int32_t row = (std::clamp(level, 0, served.levels - 1) * total_cores) +
                       std::clamp(cores, 1, total_cores) - 1;
-  const std::span<const uint16_t> variants(
-      served.variants.data() + static_cast<size_t>(row) * served.layers + layers.begin,
-      static_cast<size_t>(layers.end - layers.begin));
-  served.instance->run(layers, variants);
+  const auto first = static_cast<size_t>(row) * served.layers + layers.begin;
+  const auto count = static_cast<size_t>(layers.end - layers.begin);
+  served.instance->run(layers, {served.variants.data() + first, count}, {},
+                       {served.least_tasks.data() + first, short_tasks_ ? count : 0});
 }
 
 }  // namespace veltair::ipc

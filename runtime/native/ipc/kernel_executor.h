@@ -30,6 +30,7 @@ class KernelExecutor final : public Executor, private engine::CoreWatch {
   void begin(int32_t model, int32_t slot) override;
   void set_cores(std::span<const int32_t> cores) override;
   bool in_use(int32_t core) const override { return gang_->in_use(core); }
+  void expect_revocations(bool expected) override { short_tasks_ = expected; }
   void run(int32_t model, engine::LayerRange layers, int32_t cores, int32_t level) override;
 
  private:
@@ -37,7 +38,8 @@ class KernelExecutor final : public Executor, private engine::CoreWatch {
     std::unique_ptr<engine::Instance> instance;  // null: not served
     int32_t layers = 0;
     int32_t levels = 1;
-    std::vector<uint16_t> variants;  // [levels][cores from 1 to all][layers]
+    std::vector<uint16_t> variants;     // [levels][cores from 1 to all][layers]
+    std::vector<uint16_t> least_tasks;  // of these, where cores may be taken back
   };
 
   int64_t must_leave(int core) override;
@@ -48,6 +50,7 @@ class KernelExecutor final : public Executor, private engine::CoreWatch {
   const int32_t worker_;
   std::shared_ptr<engine::Gang> gang_;
   std::vector<Served> served_;  // by model
+  bool short_tasks_ = false;
   std::mutex cores_mutex_;      // orders set_cores
   std::vector<int32_t> cores_;  // that the gang has
 };

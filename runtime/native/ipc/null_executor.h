@@ -23,6 +23,7 @@ class NullExecutor final : public Executor {
   void begin(int32_t model, int32_t slot) override;
   void set_cores(std::span<const int32_t> cores) override;
   bool in_use(int32_t core) const override;
+  void expect_revocations(bool /*expected*/) override {}  // it lets go at once
   void run(int32_t model, engine::LayerRange layers, int32_t cores, int32_t level) override;
 
  private:

@@ -65,6 +65,7 @@ void Worker::make_policies() {
   policy_ =
       sched::make_policy(record.scheduling, static_cast<int32_t>(board_.segment().cores().size()),
                          profiles_, record.options);
+  executor_->expect_revocations(policy_->needs().revoking);
   interference_ = std::make_unique<sched::ConstantInterference>(record.level);
   if (recorder_) {
     recorder_->tell_policy(record.scheduling, record.options, static_cast<int32_t>(epoch_));
