@@ -10,10 +10,10 @@ from veltair.eval.process_memory import tree_bytes, watch_memory
 MB = 1_000_000
 FORKS = """
 import os, sys
-block = bytearray(b"x" * 200_000_000)
+block = bytearray(b"x") * 200_000_000
 child = os.fork()
 if not child:
-    own = bytearray(b"y" * 100_000_000)
+    own = bytearray(b"y") * 100_000_000
     print("ready", flush=True)
 sys.stdin.read()
 if child:
@@ -36,7 +36,7 @@ def test_what_a_fork_shares_counts_once() -> None:
 
 
 def test_the_peak_is_kept_until_the_process_has_ended() -> None:
-    program = "import time; block = bytearray(b'x' * 200_000_000); time.sleep(0.5); del block"
+    program = "import time; block = bytearray(b'x') * 200_000_000; time.sleep(0.5); del block"
     with subprocess.Popen([sys.executable, "-c", program], text=True) as process:
         peak = watch_memory(process)
     assert process.returncode == 0
