@@ -66,7 +66,7 @@ def best_peer(case: Case) -> tuple[str, float]:
     return name, speeds[name]
 
 
-def summary(cases: Sequence[Case], networks: Sequence[str]) -> Iterator[Figure]:
+def figures(cases: Sequence[Case], networks: Sequence[str]) -> Iterator[Figure]:
     """Gives the figures over all networks.
 
     Args:

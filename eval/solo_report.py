@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from veltair.eval.solo_figures import Case, best_peer, is_slow, summary
+from veltair.eval.solo_figures import Case, best_peer, figures, is_slow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ def markdown(result: dict[str, Any], networks: Sequence[str]) -> str:
 
 
 def _figures(cases: Sequence[Case], networks: Sequence[str]) -> Iterator[str]:
-    for figure in summary(cases, networks):
+    for figure in figures(cases, networks):
         bound, aim = (figure.goal.bound, figure.goal.aim) if figure.goal else (None, None)
         cells = [_number(value, figure.unit) for value in (bound, aim, figure.measured)]
         yield f"| {figure.what} | {' | '.join(cells)} | {figure.kept} |"

@@ -10,26 +10,26 @@ from veltair.eval.bounds import END, in_readme, report, saved_results
 from veltair.runtime._native import sched
 
 ROOT = Path(__file__).parents[3]
-ENGINES = {
+SOLO = {
     "cases": [
         {
             "model": "resnet50",
-            "cores": 1,
+            "isa": "x86-64-v4",
+            "cores": cores,
             "engines": [
                 {"engine": "veltair"},
-                {"engine": "onnxruntime", "ratio": {"p50": 1.2}, "difference": 1e-5},
+                {"engine": "onnxruntime", "ratio": {"p50": ratio}, "difference": 1e-5},
+                {"engine": "openvino", "ratio": {"p50": 0.5}, "difference": 3e-5},
             ],
-        },
-        {
-            "model": "resnet50",
-            "cores": 2,
-            "engines": [
-                {"engine": "veltair"},
-                {"engine": "openvino", "ratio": {"p50": 9.0}, "difference": 3e-5},
-                {"engine": "onnxruntime", "ratio": {"p50": 1.31}, "difference": 2e-5},
-            ],
-        },
+        }
+        for cores, ratio in ((1, 0.8), (2, 1.25))
     ]
+}
+COMPILE = {
+    "networks": {
+        "resnet50": {"wall_ns": 45_000_000_000, "peak_bytes": 1_500_000_000},
+        "bert_base": {"wall_ns": 91_000_000_000, "peak_bytes": 5_100_000_000},
+    }
 }
 SERVER = {
     "start_ns": {"p50": 1_500_000_000},
@@ -90,13 +90,40 @@ def test_idleness_is_over_our_own_runs_and_over_each_peer() -> None:
     ]
 
 
-def test_onnx_runtime_has_a_bound_and_openvino_none() -> None:
-    one, openvino, two, difference = rows(engines=ENGINES)
-    assert one[1:4] == ["1.3", "1.2", "yes"]
-    assert two[1:4] == ["1.3", "1.31", "**no**"]
-    assert "resnet50 on 2 cores" in two[0]
-    assert openvino[1:4] == ["", "9", ""]
+def test_speed_is_held_to_the_best_peer_and_at_least() -> None:
+    one, _, two, worst, difference = rows(solo=SOLO)
+    assert one[0].startswith("x86-64-v4, 1 thread: best peer's time over ours, geometric mean")
+    assert one[1:4] == ["at least 1", "1.25", "yes"]
+    assert two[1:4] == ["at least 1", "0.8", "**no**"]
+    assert worst[1:4] == ["at least 0.9", "0.8", "**no**"]
     assert difference[1:4] == ["0.001", "3e-05", "yes"]
+
+
+def test_compiles_have_bounds_of_time_and_memory_where_there_are_some() -> None:
+    resnet, resnet_memory, bert, bert_memory = rows(compile=COMPILE)
+    assert resnet[1:4] == ["60 s", "45 s", "yes"]
+    assert resnet_memory[1:4] == ["", "1.5 GB", ""]
+    assert bert[1:4] == ["90 s", "91 s", "**no**"]
+    assert bert_memory[1:4] == ["5 GB", "5.1 GB", "**no**"]
+
+
+@pytest.mark.parametrize(
+    ("last", "measured", "kept"), [(1.05, "4 min", "yes"), (1.06, "inf min", "**no**")]
+)
+def test_a_search_counts_only_when_it_is_close_on_every_count(
+    last: float, measured: str, kept: str
+) -> None:
+    step = {
+        "trials": 8,
+        "search_ns": 240_000_000_000,
+        "ratio": {"1": {"p50": 1.0}, "2": {"p50": last}},
+    }
+    speed = {"network": "resnet50", "close": 1.05, "steps": [{"trials": 4}, step]}
+    cost = {"versions": 5, "wall": {"p50": 1.04}}
+    search, versions = rows(search={"speed": speed, "versions": cost})
+    assert search[1:4] == ["10 min", measured, kept]
+    assert ("not with 8 trials" in search[0]) == (kept != "yes")
+    assert versions[1:4] == ["1.05", "1.04", "yes"]
 
 
 def test_server_counts_the_worker_with_most_memory_beyond_the_arena() -> None:
@@ -164,10 +191,10 @@ def test_load_has_its_share_and_no_bound() -> None:
 
 
 def test_each_row_names_its_file_and_missing_files_have_no_row() -> None:
-    found = rows(compile={"resnet50_ns": 45_000_000_000}, http=HTTP)
+    found = rows(compile=COMPILE, http=HTTP)
     sources = {row[4] for row in found}
     assert sources == {"`compile.json`", "`http.json`"}
-    assert found[0][1:4] == ["90 s", "45 s", "yes"]
+    assert found[0][1:4] == ["60 s", "45 s", "yes"]
 
 
 def test_table_takes_its_place_in_the_readme_again_and_again() -> None:

@@ -13,7 +13,7 @@ from veltair.eval.bench_solo import Results
 from veltair.eval.interleave import Plan
 from veltair.eval.networks import choose_networks
 from veltair.eval.solo_case import peak_share
-from veltair.eval.solo_figures import Figure, Goal, best_peer, geometric_mean, is_slow, summary
+from veltair.eval.solo_figures import Figure, Goal, best_peer, figures, geometric_mean, is_slow
 from veltair.eval.solo_report import markdown
 from veltair.runtime.errors import InputError
 
@@ -85,7 +85,7 @@ def test_figures_are_of_each_isa_and_thread_count() -> None:
         case("vgg19", cores=2, ratios=(1.25, 0.9)),
         case("resnet50", share=0.85),
     ]
-    found = {figure.what: figure for figure in summary(cases, NETWORKS)}
+    found = {figure.what: figure for figure in figures(cases, NETWORKS)}
     some = " (of 1 of 2 networks)"
     one, two, old = ("x86-64-v4, 1 thread", "x86-64-v4, 2 threads", "x86-64-v3, 1 thread")
     mean = "best peer's time over ours, geometric mean"

@@ -1,0 +1,50 @@
+"""Compiles the networks with the shipped logs: `python -m veltair.eval.bench_compile`.
+
+Measured are the wall clock of the whole command and the most memory that it and what it starts
+have. The artifacts stay, for other benchmarks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from veltair.eval.benchmark import origin, run_benchmark
+from veltair.eval.children import stopped_by_signals
+from veltair.eval.networks import choose_networks, compile_network, export
+from veltair.eval.record import check_writable, write_result
+from veltair.runtime.artifact import available_isa
+from veltair.runtime.errors import InputError
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(help="Gets NAME.onnx and NAME/, a repository each.")],
+    networks: Annotated[str, typer.Option(help="All that there are, if not set.")] = "",
+    json_file: Annotated[Path | None, typer.Option("--json", help="Where to save it.")] = None,
+) -> None:
+    """Measure what compiling the networks takes."""
+    names = choose_networks(networks)
+    check_writable(json_file)
+    isa = available_isa()
+    if isa is None:
+        raise InputError("this CPU lacks AVX2 and FMA (x86-64-v3), which every kernel needs")
+    made: dict[str, dict[str, Any]] = {}
+    result = origin("bench_compile") | {"isa": isa, "networks": made}
+    with stopped_by_signals():
+        for name in names:
+            compiled = compile_network(name, export(name, folder), isa, folder / name)
+            made[name] = asdict(compiled)
+            print(
+                f"{name}: {compiled.wall_ns / 1e9:.1f} s, {compiled.peak_bytes / 1e9:.2f} GB, "
+                f"{compiled.layers_from_logs} of {compiled.layers} layers from the logs",
+                flush=True,
+            )
+    if json_file is not None:
+        write_result(json_file, result)
+
+
+if __name__ == "__main__":
+    run_benchmark("bench_compile", command)
