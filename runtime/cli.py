@@ -7,7 +7,9 @@ immediate.
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -198,12 +200,28 @@ def _root(
     """Compile DNN models and serve many of them on one CPU machine, each within its latency."""
 
 
+# What writing to a device without room or a pipe without a reader gives. The errors of files that
+# a command names are the command's own.
+_NO_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
+
+
 def main() -> None:
     """Entry point of `veltair`."""
     try:
-        app(prog_name="veltair")
+        try:
+            app(prog_name="veltair")
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:  # before a command had begun
         sys.exit(INTERRUPTED_EXIT_CODE)
+    except OSError as error:
+        if error.filename is not None or error.errno not in _NO_OUTPUT:
+            raise
+        # What is still in the buffer has nowhere to go when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno != errno.EPIPE:  # `| head` has read enough
+            print(f"veltair: the output can't be written ({error.strerror})", file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

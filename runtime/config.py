@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from veltair.runtime.errors import ConfigError, unknown_name
+from veltair.runtime.files import read_whole
 from veltair.runtime.simulate.scenario import ModelSection, check_targets, parse_model_list
 
 if sys.version_info >= (3, 11):
@@ -346,7 +347,7 @@ def _models(models: object, source: str) -> tuple[ModelSection, ...]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_whole(path).decode("utf-8"))
     except OSError as error:
         raise ConfigError(
             f"{path}: the configuration can't be read ({error.strerror}); "

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are read up to a size, and files that are there whole or not at all."""
 
 from __future__ import annotations
 
@@ -10,6 +10,22 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+LONGEST_BYTES = 256 << 20
+
+
+def read_whole(path: Path) -> bytes:
+    """Reads a file of at most `LONGEST_BYTES`; an endless one, as `/dev/zero`, ends there.
+
+    Raises:
+        OSError: it can't be read, or is longer.
+    """
+    with path.open("rb") as file:
+        data = file.read(LONGEST_BYTES + 1)
+    if len(data) > LONGEST_BYTES:
+        reason = f"it is longer than {LONGEST_BYTES >> 20} MiB"
+        raise OSError(errno.EFBIG, reason, str(path))
+    return data
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from veltair.runtime.errors import ArtifactError
+from veltair.runtime.files import read_whole
 
 SCHEMA = 1
 MANIFEST_FILE = "manifest.json"
@@ -230,7 +231,7 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST_FILE
     try:
-        data = path.read_bytes()
+        data = read_whole(path)
         schema = msgspec.json.decode(data, type=_SchemaOnly).schema
     except OSError as error:
         raise ArtifactError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veltair.runtime.errors import ConfigError
+from veltair.runtime.files import read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -180,8 +182,8 @@ def _recorded(scenario: Arriving) -> Arrivals:
     path = scenario.folder / scenario.arrivals.file
     index = {model.name: i for i, model in enumerate(scenario.model)}
     try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
-            rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+        lines = io.StringIO(read_whole(path).decode("utf-8-sig"), newline="")
+        rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
         pairs = sorted(
             ((int(row["arrival_ns"]), index[row["model"]]) for row in rows), key=lambda p: p[0]
         )

@@ -6,6 +6,7 @@ For simulations, and for servers that only take the models' time.
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from pathlib import Path
 from veltair.runtime._native import sched
 from veltair.runtime.artifact import resolve_folder
 from veltair.runtime.errors import ArtifactError, ConfigError, InputError
+from veltair.runtime.files import read_whole
 from veltair.runtime.manifest import LONGEST_NS, MOST_CORES, read_manifest
 from veltair.runtime.policy_profile import to_profile
 from veltair.runtime.simulate.scenario import NS_PER_MS, ModelSection, Scenario
@@ -136,9 +138,9 @@ def _from_csv(path: Path, model: ModelSection, field: str) -> sched.ModelProfile
     if model.qos_ms is None:
         raise ConfigError(f"{field}.qos_ms is missing: a CSV has no latency target; set it")
     try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
-            read = csv.reader(line for line in lines if not line.startswith("#"))
-            rows = [row for row in read if row]
+        lines = io.StringIO(read_whole(path).decode("utf-8-sig"), newline="")
+        read = csv.reader(line for line in lines if not line.startswith("#"))
+        rows = [row for row in read if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{field}.profile: {path}: can't be read: {error}") from error
     where = f"{field}.profile: {path}"

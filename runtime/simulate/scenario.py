@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from veltair.runtime.errors import ConfigError, unknown_name
+from veltair.runtime.files import read_whole
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -209,7 +210,7 @@ def read_table(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         ConfigError: the file can't be read or parsed, or an override names no field.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a mark
+        table = tomllib.loads(read_whole(path).decode("utf-8-sig"))  # some editors write a mark
     except OSError as error:
         raise ConfigError(
             f"{path}: the scenario can't be read ({error.strerror}); name a TOML file that exists"

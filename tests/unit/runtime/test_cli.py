@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -119,3 +121,45 @@ def test_another_missing_module_is_a_fault_of_ours(stand_in: StandIn) -> None:
     stand_in(raising(ModuleNotFoundError("No module named 'veltair.x'", name="veltair.x")))
     result = CliRunner().invoke(cli.app, ["export"])
     assert isinstance(result.exception, ModuleNotFoundError)
+
+
+MAIN = (sys.executable, "-m", "veltair.runtime.cli")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["simulate", "--help"]])
+def test_an_output_without_room_is_said_in_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*MAIN, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == "veltair: the output can't be written (No space left on device)\n"
+
+
+def test_a_command_that_prints_to_no_room_fails() -> None:
+    """What it prints stays in the buffer until it ends."""
+    code = (
+        "import sys, types; from veltair.runtime import cli\n"
+        "module = types.ModuleType('stand_in'); module.command = lambda: print('result')\n"
+        "sys.modules[cli.COMMANDS['export'].module] = module\n"
+        "sys.argv = ['veltair', 'export']; cli.main()"
+    )
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "veltair: the output can't be written (No space left on device)\n"
+
+
+def test_other_errors_of_the_system_keep_their_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/a/file")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(OSError, match="/a/file"):
+        cli.main()

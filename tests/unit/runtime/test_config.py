@@ -100,6 +100,8 @@ def test_refusal_names_value_rule_and_remedy(tmp_path: Path, text: str, parts: l
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml: .*No such file"):
         load_config(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match=r"/dev/zero: .*longer than"):
+        load_config(Path("/dev/zero"))
 
 
 def test_every_field_says_what_it_is_and_every_number_has_bounds() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from veltair.runtime.files import write_whole
+from veltair.runtime import files
+from veltair.runtime.files import read_whole, write_whole
 
 
 def test_replaces_and_leaves_nothing_beside(tmp_path: Path) -> None:
@@ -62,3 +63,15 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
 def test_a_name_that_is_none_is_refused() -> None:
     with pytest.raises(IsADirectoryError):
         write_whole(Path(), b"figures")
+
+
+def test_reads_up_to_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LONGEST_BYTES", 3 << 20)
+    file = tmp_path / "a"
+    file.write_bytes(b"a" * (3 << 20))
+    assert len(read_whole(file)) == 3 << 20
+    file.write_bytes(b"a" * (3 << 20) + b"b")
+    with pytest.raises(OSError, match="longer than 3 MiB"):
+        read_whole(file)
+    with pytest.raises(OSError, match="longer than 3 MiB"):
+        read_whole(Path("/dev/zero"))

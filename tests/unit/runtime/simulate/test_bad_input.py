@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from veltair.runtime._native import sim
+from veltair.runtime._native import devices, sim
 from veltair.runtime.cli import app
 
 CORES = """
@@ -216,13 +216,17 @@ def test_a_full_device_is_said_and_stays(folder: Path, option: str) -> None:
     assert Path("/dev/full").is_char_device()
 
 
-def test_ctrl_c_ends_a_long_simulation(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of minutes, all of them in the native loop; the signal comes soon after its begin."""
+@pytest.mark.parametrize("kind", ["cores", "devices"])
+def test_ctrl_c_ends_a_long_simulation(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """One of seconds or minutes in the native loop; the signal comes soon after its begin."""
     lines = "".join(f"{layer},1000\n" for layer in range(1000))
     (folder / "deep.csv").write_text(f"layer,us_1c\n{lines}")
     text = CORES.replace("small.csv", "deep.csv").replace("qos_ms = 4.0", "qos_ms = 9000.0")
     (folder / "cores.toml").write_text(text)
-    native, began = sim.simulate, []
+    module, name = (sim, "simulate") if kind == "cores" else (devices, "run_devices")
+    native, began = getattr(module, name), []
 
     def simulate(**arguments: object) -> object:
         began.append(True)
@@ -232,12 +236,14 @@ def test_ctrl_c_ends_a_long_simulation(folder: Path, monkeypatch: pytest.MonkeyP
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sim, "simulate", simulate)
+    monkeypatch.setattr(module, name, simulate)
     before = signal.signal(signal.SIGALRM, interrupt)
-    sets = ("--set", "arrivals.queries=500000", "--set", "policy.scheduling=layer")
+    sets = ["--set", "arrivals.queries=500000", "--set", "policy.scheduling=layer"]
+    if kind == "devices":
+        sets = ["--set", "arrivals.queries=10000000", "--set", "arrivals.rate_qps=100"]
     try:
         began_ns = time.monotonic_ns()
-        result = call("simulate", folder / "cores.toml", *sets)
+        result = call("simulate", folder / f"{kind}.toml", *sets)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -245,3 +251,17 @@ def test_ctrl_c_ends_a_long_simulation(folder: Path, monkeypatch: pytest.MonkeyP
     assert result.exit_code == 130
     assert result.output == ""
     assert time.monotonic_ns() - began_ns < 20_000_000_000  # to its end it takes minutes
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_endless_file_is_refused(folder: Path, command: str) -> None:
+    reason = "it is longer than 256 MiB"
+    check_refused(call(command, "/dev/zero"), f"/dev/zero: the scenario can't be read ({reason})")
+    profile = ("--set", "model.small.profile=/dev/zero")
+    check_refused(call(command, folder / "cores.toml", *profile), reason)
+
+
+def test_endless_arrivals_are_refused(folder: Path) -> None:
+    sets = ("--set", "arrivals.process=file", "--set", "arrivals.file=/dev/zero")
+    result = call("simulate", folder / "cores.toml", *sets)
+    check_refused(result, "arrivals.file = '/dev/zero': can't be read (it is longer than 256 MiB)")
