@@ -33,6 +33,18 @@ from veltair.runtime.manifest import (
 TINY_ROWS, TINY_INNER, TINY_COLUMNS = 8, 64, 512
 
 
+def one_layer_profile(*model_ms: int) -> Profile:
+    """A model of one layer on 1, 2, ... cores."""
+    times = tuple((ms * 1_000_000,) for ms in model_ms)
+    return Profile(
+        machine={},
+        cores=tuple(range(1, len(model_ms) + 1)),
+        levels=(0.0,),
+        layer_ns=((times,),),
+        model_ns=times,
+    )
+
+
 @functools.cache
 def tiny_kernels() -> bytes:
     """A kernels.so that TVM compiled for any x86-64-v3: the kernels of `write_tiny_artifact`."""

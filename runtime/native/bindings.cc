@@ -523,7 +523,7 @@ void bind_record(nb::module_& m) {
 // ---- batching and placement
 
 void bind_batching_policies(nb::module_& m) {
-  using veltair::sched::BatchCost, veltair::sched::BatchDecision, veltair::sched::BatchingPolicy;
+  using veltair::sched::BatchCost, veltair::sched::BatchingPolicy;
   using veltair::sched::BatchView, veltair::sched::Candidate, veltair::sched::Executor;
   using veltair::sched::ExecutorKind, veltair::sched::IdSet, veltair::sched::PlacementPolicy;
   m.attr("NEVER") = veltair::sched::kNever;

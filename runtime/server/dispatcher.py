@@ -103,9 +103,11 @@ class Dispatcher:
             dead_after_ns=config.workers.dead_after_ms * 1_000_000,
         )
         self._errors = {i: model.error for i, model in enumerate(self._models) if model.error}
+        record = OpenRecord(self._record, who="rank 0")
         self._batches = ipc.BatchLoop(
-            self._segment, [m.profile for m in self._models], OpenRecord(self._record).descriptor
+            self._segment, [m.profile for m in self._models], record.descriptor
         )
+        record.close()
         self._front: FrontThread | None = None
         self._next_check_ns = time.monotonic_ns() + CHECK_NS
         self._exit_code = 0

@@ -47,11 +47,17 @@ class OpenRecord:
     """One process's hand on the record, and its one warning where that can't be written.
 
     Attributes:
-        descriptor: to write to; None: nothing is recorded.
+        descriptor: to write to, until `close`; None: nothing is recorded.
     """
 
-    def __init__(self, path: str | None) -> None:
-        """Opens the file that rank 0 has begun."""
+    def __init__(self, path: str | None, *, who: str) -> None:
+        """Opens the file that rank 0 has begun.
+
+        Args:
+            path: of the file; None: nothing is recorded.
+            who: serves on without it, as the warning says.
+        """
+        self._who = who
         self.descriptor: int | None = None
         self._path = path
         self._warned = False
@@ -62,14 +68,21 @@ class OpenRecord:
         except OSError as error:
             self.warn(error.errno or errno.EIO)
 
+    def close(self) -> None:
+        """Lets go of the file: the native recorder has a descriptor of its own."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
     def warn(self, error: int) -> None:
         """Says, the first time, that decisions are not recorded any more; 0 is no error."""
         if error == 0 or self._warned:
             return
         self._warned = True
         _LOGGER.warning(
-            "[server] record %s: can't be written (%s); this worker serves on, and records no more "
+            "[server] record %s: can't be written (%s); %s serves on, and records no more "
             "decisions",
             self._path,
             os.strerror(error),
+            self._who,
         )

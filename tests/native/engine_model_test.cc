@@ -3,39 +3,21 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "check.h"
+#include "count_allocations.h"
 #include "cpus.h"
 #include "fake_model.h"
 #include "native/engine/error.h"
 #include "native/engine/instance.h"
 #include "native/engine/model.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-}
-
-// Counts what the engine allocates. Sanitizers bring their own operators and keep them.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-void* operator new(size_t bytes) {
-  ++allocations;
-  void* memory = std::malloc(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-#endif
 
 namespace veltair::engine {
 namespace {

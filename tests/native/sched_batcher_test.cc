@@ -1,25 +1,9 @@
 // The batcher: the paper's worked example, matchmaking, drops, and that deciding allocates nothing.
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <stdexcept>
 
 #include "check.h"
+#include "count_allocations.h"
 #include "native/sched/batcher.h"
-
-namespace {
-
-std::atomic<int64_t> allocations{0};
-
-}  // namespace
-
-void* operator new(size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace {
 

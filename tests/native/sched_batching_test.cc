@@ -58,16 +58,17 @@ void test_others() {
   CHECK_THROWS(make_batching("defered"), std::invalid_argument);
 }
 
-void test_decide() {
+void test_moments() {
   const auto none = make_batching("none");
   const BatchView alone{.waiting = 1, .oldest_arrival_ns = 5, .earliest_deadline_ns = 6};
-  CHECK(none->decide(alone, 1'000).queries == 1);  // without a cost nothing is ever too late
-  CHECK(none->decide({}, 7).queries == 0);
+  Candidate c = none->candidate(alone, 1'000);  // without a cost nothing is ever too late
+  CHECK(c.queries == 1 && c.exec_ns == 1'000);
   const auto deferred = make_batching("deferred");
-  const BatchDecision later = deferred->decide({&kExample, 3, 0, 1200}, 150);
-  CHECK(later.queries == 0 && later.ask_again_ns == 300);
-  CHECK(deferred->decide({&kExample, 3, 0, 1200}, 300).queries == 3);
-  CHECK(deferred->decide({&kExample, 3, 0, 1200}, 900).queries == 0);
+  c = deferred->candidate({&kExample, 3, 0, 1200}, 150);
+  CHECK(c.queries == 3 && c.exec_ns == 300);
+  c = deferred->candidate({&kExample, 3, 0, 1200}, 300);
+  CHECK(c.queries == 3 && c.exec_ns == 300);
+  CHECK(deferred->candidate({&kExample, 3, 0, 1200}, 900).queries == 0);
 }
 
 void test_costs() {
@@ -155,7 +156,7 @@ int main() {
   test_deferred_moments();
   test_bounds_of_deferral();
   test_others();
-  test_decide();
+  test_moments();
   test_costs();
   test_placement();
   test_id_set();

@@ -1,25 +1,12 @@
 // The policies that choose among tasks: `prema`, `deadline`, `veltair-deadline`.
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <stdexcept>
 #include <vector>
 
 #include "check.h"
+#include "count_allocations.h"
 #include "native/sched/policy.h"
 #include "native/sched/prema_policy.h"
-
-namespace {
-long allocations = 0;
-}
-
-void* operator new(size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -270,7 +257,7 @@ void test_decisions_are_valid() {
       for (int32_t worker = 0; worker < 3; ++worker) {
         const EventKind kind = worker == 1 ? EventKind::kWorkerIdle : EventKind::kBlockEnd;
         const View view = state.view();
-        const long before = allocations;
+        const int64_t before = allocations;
         const Decision decision = policy->decide(view, {kind, worker}, now_ns);
         CHECK(allocations == before);
         CHECK(!reason_text(decision.reason).empty());

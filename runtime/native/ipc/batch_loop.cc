@@ -71,7 +71,7 @@ void BatchLoop::make_batcher() {
                      .least_percent = record.batch.least_percent});
     most_slots = std::max(most_slots, board_.segment().models()[m].slots);
   }
-  const std::vector<sched::Executor> places(executors(record), {.total_cores = cores});
+  const std::vector<sched::Executor> places(executors(record));
   batcher_ = std::make_unique<sched::Batcher>(sched::make_batching(record.batching),
                                               sched::make_placement(record.placement), costs,
                                               places, most_slots);

@@ -211,6 +211,7 @@ class Board {
   void revoke(Critical& critical, const sched::Decision& decision, int32_t worker, int64_t now_ns);
   void pass_on(Critical& critical, int32_t core, int64_t now_ns);
   void let_all_go(Critical& critical, int32_t worker, int64_t now_ns);
+  int32_t owned_cores(int32_t worker, std::span<int32_t> cores, bool leaving);
   void top_up_blocks(Critical& critical);
 
   // queries.cc

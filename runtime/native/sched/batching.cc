@@ -140,14 +140,6 @@ std::string_view moment_text(Moment moment) {
   return "";
 }
 
-BatchDecision BatchingPolicy::decide(const BatchView& view, int64_t now_ns) const {
-  if (view.waiting == 0) return {};
-  const Candidate found = candidate(view, now_ns);
-  if (found.queries == 0) return {};
-  if (found.exec_ns <= now_ns) return {.queries = found.queries, .ask_again_ns = 0};
-  return {.queries = 0, .ask_again_ns = found.exec_ns};
-}
-
 std::vector<std::string_view> batching_names() {
   return {NoBatching::kName, TimeoutBatching::kName, EagerBatching::kName, DeferredBatching::kName};
 }

@@ -64,11 +64,6 @@ struct Candidate {
   bool is_cut = false;  // its deadline alone keeps it from being larger
 };
 
-struct BatchDecision {
-  int32_t queries = 0;       // how many of the first become a task now; 0: none
-  int64_t ask_again_ns = 0;  // when to ask again if no event comes before; 0: at the next event
-};
-
 // Pure, as `Policy` is. Thread-safety: immutable.
 class BatchingPolicy {
  public:
@@ -80,9 +75,6 @@ class BatchingPolicy {
   virtual std::string_view name() const = 0;
   // `view.waiting` is at least 1. O(1).
   virtual Candidate candidate(const BatchView& view, int64_t now_ns) const = 0;
-
-  // The same for a caller that keeps no candidates: what to release now.
-  BatchDecision decide(const BatchView& view, int64_t now_ns) const;
 };
 
 // Makes the policy that the configuration calls `name`; throws std::invalid_argument otherwise.

@@ -17,9 +17,6 @@ enum class ExecutorKind : uint8_t { kLocalCores, kDevice };
 // Somewhere that tasks can run.
 struct Executor {
   ExecutorKind kind = ExecutorKind::kLocalCores;
-  int32_t total_cores = 0;
-  int32_t free_cores = 0;
-  int32_t queue_length = 0;
 };
 
 // What a placement is decided on; the caller owns it and keeps it still during the call.

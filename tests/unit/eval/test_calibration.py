@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from factories import one_layer_profile
 
 from veltair.eval.calibration import Calibration, with_levels
-from veltair.runtime.manifest import Profile
 
 MS = 1_000_000
 
 
-def profile(*model_ms: int) -> Profile:
-    """A model of one layer on 1, 2, ... cores."""
-    times = tuple((ms * MS,) for ms in model_ms)
-    return Profile(
-        machine={},
-        cores=tuple(range(1, len(model_ms) + 1)),
-        levels=(0.0,),
-        layer_ns=((times,),),
-        model_ns=times,
-    )
-
-
 def test_a_level_is_a_number_of_busy_neighbours() -> None:
-    found = with_levels(profile(40, 25), 1.1, cores=2)
+    found = with_levels(one_layer_profile(40, 25), 1.1, cores=2)
     assert found.levels == pytest.approx((0, 0.1, 0.2))
     # One core: one neighbour at most. Both cores: none.
     assert found.model_ns == ((40 * MS, 44 * MS, 44 * MS), (25 * MS, 25 * MS, 25 * MS))
@@ -31,18 +19,18 @@ def test_a_level_is_a_number_of_busy_neighbours() -> None:
 
 
 def test_neighbours_slow_down_in_proportion_to_their_number() -> None:
-    found = with_levels(profile(90, 60, 40, 30), 1.3, cores=4)
+    found = with_levels(one_layer_profile(90, 60, 40, 30), 1.3, cores=4)
     assert [round(ns / MS) for ns in found.model_ns[0]] == [90, 99, 108, 117, 117]
     assert [round(ns / MS) for ns in found.model_ns[1]] == [60, 66, 72, 72, 72]
 
 
 def test_one_core_has_no_neighbours() -> None:
-    assert with_levels(profile(40), 1.0, cores=1).model_ns == ((40 * MS, 40 * MS),)
+    assert with_levels(one_layer_profile(40), 1.0, cores=1).model_ns == ((40 * MS, 40 * MS),)
 
 
 def test_a_neighbour_counts_for_the_time_that_it_runs() -> None:
     measured = Calibration(
-        profiles={"long": profile(30), "short": profile(10)},
+        profiles={"long": one_layer_profile(30), "short": one_layer_profile(10)},
         start_ns=0,
         boundary_ns=0,
         gain_ns=0,

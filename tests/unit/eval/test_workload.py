@@ -6,24 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from factories import write_tiny_artifact
+from factories import one_layer_profile, write_tiny_artifact
 
 from veltair.eval.workload import Workload, capacity_qps, digests
-from veltair.runtime.manifest import Profile
 
 MS = 1_000_000
-
-
-def profile(*model_ms: int) -> Profile:
-    """A model of one layer on 1, 2, ... cores."""
-    times = tuple((ms * MS,) for ms in model_ms)
-    return Profile(
-        machine={},
-        cores=tuple(range(1, len(model_ms) + 1)),
-        levels=(0.0,),
-        layer_ns=((times,),),
-        model_ns=times,
-    )
 
 
 def test_arrivals_are_those_of_their_seed_at_every_rate() -> None:
@@ -39,7 +26,7 @@ def test_arrivals_are_those_of_their_seed_at_every_rate() -> None:
 
 def test_capacity_counts_the_least_processor_time_of_each_model() -> None:
     # 40 ms on one core beat 2 x 25 ms; 2 x 9 ms beat 20 ms: 58 core-ms for a query of each.
-    pair = [profile(40, 25), profile(20, 9)]
+    pair = [one_layer_profile(40, 25), one_layer_profile(20, 9)]
     assert capacity_qps(pair, cores=2) == pytest.approx(2 * 2 / 0.058)
     # What was measured on more cores than there are is no help: 60 core-ms.
     assert capacity_qps(pair, cores=1) == pytest.approx(2 / 0.060)
