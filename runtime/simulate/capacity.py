@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ import msgspec
 
 from veltair.runtime._native import sched
 from veltair.runtime.errors import ConfigError
+from veltair.runtime.simulate.bisection import bisect, bracket
 from veltair.runtime.simulate.device_scenario import DeviceScenario, keeps_on_devices
 from veltair.runtime.simulate.metrics import satisfied
 from veltair.runtime.simulate.profiles import load_profiles
@@ -54,24 +57,23 @@ def find_capacity(scenario: Scenario | DeviceScenario, percentile: float, seeds:
     kept = _question(scenario, percentile)
     found: list[float] = []
     simulations = 0
+
+    def holds(seed: int, rate_qps: float) -> bool:
+        nonlocal simulations
+        simulations += 1
+        return kept(rate_qps, seed)
+
     for seed in range(scenario.arrivals.seed, scenario.arrivals.seed + seeds):
-        low, high = 0.0, 0.0  # the highest rate that is kept and the lowest that isn't; 0: unknown
-        rate = found[-1] if found else scenario.arrivals.rate_qps
-        while low == 0 or high == 0 or high > low * (1 + PRECISION):
-            simulations += 1
-            if kept(rate, seed):
-                low = rate
-                rate = (low + high) / 2 if high else rate * 1.5
-            else:
-                high = rate
-                rate = (low + high) / 2 if low else rate / 1.5
-            if not _LOWEST_QPS < rate < _HIGHEST_QPS:
-                raise ConfigError(
-                    f"arrivals.rate_qps: at {rate:.3g} queries a second {percentile:g} % "
-                    f"{'still are' if low else 'still are not'} in time; there is no capacity to "
-                    "find between such rates"
-                )
-        found.append(low)
+        begin = found[-1] if found else scenario.arrivals.rate_qps
+        seeded = functools.partial(holds, seed)
+        low, high = bracket(seeded, begin, _LOWEST_QPS, _HIGHEST_QPS)
+        if low == 0 or math.isinf(high):
+            raise ConfigError(
+                f"arrivals.rate_qps: at {low or high:.3g} queries a second {percentile:g} % "
+                f"{'still are' if low else 'still are not'} in time; there is no capacity to "
+                "find between such rates"
+            )
+        found.append(bisect(seeded, low, high, tolerance=PRECISION))
     return Capacity(
         capacity_qps=statistics.median(found), by_seed_qps=tuple(found), simulations=simulations
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from veltair.runtime.errors import ConfigError
 from veltair.runtime.simulate.arrivals import generate_arrivals
+from veltair.runtime.simulate.bisection import bisect
 from veltair.runtime.simulate.device_simulation import (
     DeviceModel,
     DevicePolicy,
@@ -65,32 +67,38 @@ def device_capacity(
     """
     _check(models, percentile, seeds, tolerance)
 
-    def attempt(rate_qps: float, seed: int) -> DeviceResult:
+    best: dict[int, DeviceResult] = {}  # by seed: the last run that kept the targets
+
+    def holds(seed: int, rate_qps: float) -> bool:
         asked = msgspec.structs.replace(arrivals, rate_qps=rate_qps, seed=seed)
-        return simulate_devices(
+        result = simulate_devices(
             models,
             generate_arrivals(asked, [model.weight for model in models]),
             devices=devices,
             policy=policy,
             warmup_queries=arrivals.warmup_queries,
         )
+        if float(result.satisfied_shares().min()) * 100 < percentile:
+            return False
+        best[seed] = result
+        return True
 
     limit_qps = _limit_qps(models, devices) * 100 / percentile
-    rates, kept = [], []
+    rates = []
     for seed in range(arrivals.seed, arrivals.seed + seeds):
-        low_qps, high_qps = 0.0, limit_qps
-        best = None
         # Below a thousandth of the limit there is nothing to find.
-        while high_qps - low_qps > tolerance * high_qps and high_qps > limit_qps / 1000:
-            rate_qps = (low_qps + high_qps) / 2
-            result = attempt(rate_qps, seed)
-            if float(result.satisfied_shares().min()) * 100 >= percentile:
-                low_qps, best = rate_qps, result
-            else:
-                high_qps = rate_qps
-        rates.append(low_qps)
-        kept += [best] if best is not None else []
-    return DeviceCapacity(capacity_qps=float(np.median(rates)), by_seed_qps=rates, kept=kept)
+        rates.append(
+            bisect(
+                functools.partial(holds, seed),
+                0.0,
+                limit_qps,
+                tolerance=tolerance,
+                lowest_qps=limit_qps / 1000,
+            )
+        )
+    return DeviceCapacity(
+        capacity_qps=float(np.median(rates)), by_seed_qps=rates, kept=list(best.values())
+    )
 
 
 def _check(models: Sequence[DeviceModel], percentile: float, seeds: int, tolerance: float) -> None:
