@@ -108,7 +108,6 @@ class OwnServer:
         self.segment = ipc.Segment.create(
             cpus=cpus,
             workers=workers,
-            admission=False,
             policies=ipc.Policies(),
             models=[
                 _spec(name, artifact.manifest, profile)

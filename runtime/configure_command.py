@@ -22,15 +22,15 @@ def command(
         typer.Argument(
             metavar="SECTION.KEY=VALUE",
             show_default=False,
-            help="Keys of serve.toml with their new values: any of [scheduling], [batching] and "
-            "[placement]. Without one, nothing changes.",
+            help="Keys of serve.toml with their new values: queue.admission, and any of "
+            "[scheduling], [batching] and [placement]. Without one, nothing changes.",
         ),
     ] = None,
     address: Annotated[
         str, typer.Option(help="The server's HTTP address, HOST:PORT, or its port alone.")
     ] = "127.0.0.1:8000",
 ) -> None:
-    """Change a running server's policies, and print those in force as serve.toml has them.
+    """Change a running server's policies, and print what is in force as serve.toml has it.
 
     The server takes all changes or none. No query is lost: those that wait or run go on under the
     new policies from their next block on. Only the user who started the server may ask, on its

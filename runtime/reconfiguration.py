@@ -11,10 +11,23 @@ from typing import Any
 
 import msgspec
 
-from veltair.runtime.config import ServeConfig, change_config
+from veltair.runtime.config import (
+    BatchingConfig,
+    PlacementConfig,
+    SchedulingConfig,
+    ServeConfig,
+    change_config,
+)
 from veltair.runtime.errors import ConfigError, UnavailableError, unknown_name
 
-CHANGEABLE = ("scheduling", "batching", "placement")
+# By section: the keys that can change.
+CHANGEABLE = {
+    "queue": ("admission",),
+    "scheduling": SchedulingConfig.__struct_fields__,
+    "batching": BatchingConfig.__struct_fields__,
+    "placement": PlacementConfig.__struct_fields__,
+}
+_WHAT_CAN = "queue.admission, scheduling, batching, placement"
 _SOURCE = "configure"
 
 
@@ -33,7 +46,7 @@ class ChangeReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes:
         error: why nothing has changed; empty otherwise.
-        sections: the keys of each section in `CHANGEABLE`, as they are in force now.
+        sections: the keys in `CHANGEABLE`, as they are in force now.
     """
 
     error: str
@@ -110,8 +123,8 @@ def changed_config(config: ServeConfig, changes: Mapping[str, object]) -> ServeC
         ConfigError: a key can't change while the server runs, or breaks its rule.
     """
     for name in changes:
-        section = name.partition(".")[0]
-        if section in CHANGEABLE:
+        section, _, key = name.partition(".")
+        if section in CHANGEABLE and not _is_fixed(config, section, key):
             continue
         if section not in ServeConfig.__struct_fields__:
             raise ConfigError(
@@ -119,14 +132,22 @@ def changed_config(config: ServeConfig, changes: Mapping[str, object]) -> ServeC
             )
         raise ConfigError(
             f"{_SOURCE}: {name} can't change while the server runs; set it in serve.toml and start "
-            f"the server again; what can change: {', '.join(CHANGEABLE)}"
+            f"the server again; what can change: {_WHAT_CAN}"
         )
     return change_config(config, changes, source=_SOURCE)
 
 
+def _is_fixed(config: ServeConfig, section: str, key: str) -> bool:
+    """Whether there is such a key and it can't change; one that isn't there has an own message."""
+    return key in getattr(config, section).__struct_fields__ and key not in CHANGEABLE[section]
+
+
 def changeable_sections(config: ServeConfig) -> dict[str, dict[str, Any]]:
-    """Returns the sections that can change, with every key."""
-    return {name: msgspec.to_builtins(getattr(config, name)) for name in CHANGEABLE}
+    """Returns what can change: by section, the values by key."""
+    return {
+        section: {key: getattr(getattr(config, section), key) for key in keys}
+        for section, keys in CHANGEABLE.items()
+    }
 
 
 def to_toml(sections: Mapping[str, Mapping[str, object]]) -> str:

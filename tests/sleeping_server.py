@@ -38,7 +38,6 @@ def sleeping(
     segment = ipc.Segment.create(
         cpus=range(cores),
         workers=workers,
-        admission=False,
         policies=ipc.Policies(scheduling=policy),
         models=[_spec(name, profile, cores) for name, profile in profiles.items()],
     )

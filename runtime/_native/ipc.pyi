@@ -136,6 +136,7 @@ class Policies:
         least_percent: int = ...,
         executors: int = ...,
         level: int = 0,
+        admission: bool = False,
     ) -> None: ...
     def check(self, total_cores: int) -> None: ...
 
@@ -153,7 +154,6 @@ class Segment:
         *,
         cpus: Sequence[int],
         workers: int,
-        admission: bool,
         policies: Policies,
         models: Sequence[ModelSpec],
     ) -> Segment: ...

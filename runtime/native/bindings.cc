@@ -1053,7 +1053,7 @@ void bind_ipc_records(nb::module_& m) {
       .def(nb::new_([](std::string scheduling, std::string batching, std::string placement,
                        int64_t max_block_ns, int32_t margin_percent, int32_t partition_cores,
                        int64_t timeout_ns, int32_t max_batch, int32_t least_percent,
-                       int32_t executors, int32_t level) {
+                       int32_t executors, int32_t level, bool admission) {
              return veltair::ipc::Policies{.scheduling = std::move(scheduling),
                                            .batching = std::move(batching),
                                            .placement = std::move(placement),
@@ -1064,7 +1064,8 @@ void bind_ipc_records(nb::module_& m) {
                                                      .max_batch = max_batch,
                                                      .least_percent = least_percent,
                                                      .executors = executors},
-                                           .level = level};
+                                           .level = level,
+                                           .admission = admission};
            }),
            nb::kw_only(), "scheduling"_a = "model", "batching"_a = "none", "placement"_a = "local",
            "max_block_ns"_a = veltair::sched::PolicyOptions{}.max_block_ns,
@@ -1073,7 +1074,8 @@ void bind_ipc_records(nb::module_& m) {
            "timeout_ns"_a = veltair::ipc::BatchOptions{}.timeout_ns,
            "max_batch"_a = veltair::ipc::BatchOptions{}.max_batch,
            "least_percent"_a = veltair::ipc::BatchOptions{}.least_percent,
-           "executors"_a = veltair::ipc::BatchOptions{}.executors, "level"_a = 0)
+           "executors"_a = veltair::ipc::BatchOptions{}.executors, "level"_a = 0,
+           "admission"_a = false)
       .def(
           "check",
           [](const veltair::ipc::Policies& policies, int32_t total_cores) {
@@ -1146,12 +1148,11 @@ void bind_segment(nb::module_& m) {
   nb::class_<Segment>(m, "Segment")
       .def_static(
           "create",
-          [](std::vector<int32_t> cpus, int32_t workers, bool admission,
-             const veltair::ipc::Policies& policies, std::vector<veltair::ipc::ModelSpec> models) {
-            return Segment::create(
-                {std::move(cpus), workers, admission, policies, std::move(models)});
+          [](std::vector<int32_t> cpus, int32_t workers, const veltair::ipc::Policies& policies,
+             std::vector<veltair::ipc::ModelSpec> models) {
+            return Segment::create({std::move(cpus), workers, policies, std::move(models)});
           },
-          nb::kw_only(), "cpus"_a, "workers"_a, "admission"_a, "policies"_a, "models"_a)
+          nb::kw_only(), "cpus"_a, "workers"_a, "policies"_a, "models"_a)
       .def_static("attach", &Segment::attach, "fd"_a)
       .def_prop_ro("fd", &Segment::fd)
       .def_prop_ro("size_bytes", &Segment::bytes)

@@ -146,7 +146,6 @@ def make_segment(
     return ipc.Segment.create(
         cpus=cpus,
         workers=workers,
-        admission=config.queue.admission,
         policies=to_policies(config),
         models=[_to_spec(model, config, len(cpus)) for model in models],
     )
@@ -167,6 +166,7 @@ def to_policies(config: ServeConfig) -> ipc.Policies:
         least_percent=batching.least_percent,
         executors=batching.executors,
         level=scheduling.level,
+        admission=config.queue.admission,
     )
 
 

@@ -19,6 +19,7 @@ from veltair.runtime import cli
 from veltair.runtime._native import ipc, sched
 from veltair.runtime.client import LocalClient
 from veltair.runtime.config import load_config
+from veltair.runtime.errors import RefusedError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,8 +28,13 @@ else:
 
 POLICIES = [*sched.policy_names(), "block-2"]
 PARAMETERS = (
-    ("scheduling.max_block_ms=0.5", "batching.policy=eager"),
-    ("scheduling.margin_percent=50", "batching.policy=timeout", "batching.timeout_ms=3"),
+    ("scheduling.max_block_ms=0.5", "batching.policy=eager", "queue.admission=true"),
+    (
+        "queue.admission=false",
+        "scheduling.margin_percent=50",
+        "batching.policy=timeout",
+        "batching.timeout_ms=3",
+    ),
     ("scheduling.partition_cores=1", "batching.policy=none", "placement.policy=first-fit"),
     ("scheduling.max_block_ms=3", "batching.policy=deferred", "batching.max_batch=4"),
     ("scheduling.partition_cores=0", "batching.executors=1", "placement.policy=local"),
@@ -150,6 +156,8 @@ def test_what_is_in_force_is_told_and_bad_changes_change_nothing(tmp_path: Path)
             (["scheduling.polcy=model"], "did you mean 'policy'"),
             (["sched.policy=model"], "did you mean 'scheduling'"),
             (["server.http_port=1"], "can't change while the server runs"),
+            (["queue.max_queries=9"], "queue.max_queries can't change while the server runs"),
+            (["queue.admission=maybe"], "admission = 'maybe'"),
             (["model.name=x"], "can't change while the server runs"),
             (["scheduling.policy=model", "scheduling.margin_percent=101"], "from 1 to 100"),
             (["scheduling.max_block_ms=NaN"], "max_block_ms = nan"),
@@ -172,3 +180,28 @@ def test_what_is_in_force_is_told_and_bad_changes_change_nothing(tmp_path: Path)
         )
         assert "veltair_policy_changes 1.0" in lines
         assert "veltair_core_revocations 0.0" in lines
+
+
+def test_admission_changes_while_the_server_runs(tmp_path: Path) -> None:
+    (tmp_path / "serve.toml").write_text(NULL)
+    command = mpirun_command(2, "--config", str(tmp_path / "serve.toml"), "--http-port", "0")
+    with RunningServer(command) as running, running.wait_ready().client() as client:
+
+        def ask_too_late() -> None:
+            slot = client.allocate("resnet50", 1)
+            client.submit(slot, deadline_ns=time.monotonic_ns() + 1_000)
+            (completion,) = client.wait(timeout_s=60)
+            assert completion.ok  # late, but served
+            completion.slot.release()
+
+        ask_too_late()
+        code, said = configure(running.address, "queue.admission=true")
+        assert (code, tomllib.loads(said)["queue"]) == (0, {"admission": True})
+        with pytest.raises(RefusedError) as refused:
+            ask_too_late()
+        assert refused.value.reason == "deadline"
+        code, said = configure(running.address, "queue.admission=false")
+        assert (code, tomllib.loads(said)["queue"]) == (0, {"admission": False})
+        ask_too_late()
+        assert client.stats().policy_changes == 2
+        running.wait_line("policies changed: queue.admission = true (was false)")

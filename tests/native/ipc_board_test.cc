@@ -118,6 +118,14 @@ void test_admission() {
   CHECK(board.submit(client, query, 0, 0, 3, 6 * kMs).why == Failure::kDeadline);
   CHECK(board.allocate(client, 0, &query).ok);
   CHECK(board.submit(client, query, 0, 30 * kMs, 3, 0).ok);
+  // Changed while it serves.
+  for (const bool admission : {false, true}) {
+    ipc::Policies policies;
+    policies.admission = admission;
+    board.set_policies(policies);
+    CHECK(board.allocate(client, 0, &query).ok);
+    CHECK(board.submit(client, query, 0, 0, 4, 6 * kMs).ok == !admission);
+  }
   server.check();
 }
 

@@ -46,7 +46,7 @@ class Server {
     spec.policies.scheduling = scheduling;
     for (int32_t c = 0; c < cores; ++c) spec.cpus.push_back(c);
     spec.workers = workers;
-    spec.admission = admission;
+    spec.policies.admission = admission;
     for (const ModelOptions& options : models) {
       profiles.push_back(profile(options));
       ipc::ModelSpec model;

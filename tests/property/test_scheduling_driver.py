@@ -69,7 +69,6 @@ class DriverMachine(RuleBasedStateMachine):
         self.segment = ipc.Segment.create(
             cpus=range(CORES),
             workers=WORKERS,
-            admission=False,
             policies=ipc.Policies(),
             models=models,
         )

@@ -47,7 +47,6 @@ def _segment() -> ipc.Segment:
     return ipc.Segment.create(
         cpus=range(CORES),
         workers=WORKERS,
-        admission=False,
         policies=ipc.Policies(),
         models=models,
     )

@@ -21,7 +21,7 @@
 namespace veltair::ipc {
 
 inline constexpr uint64_t kMagic = 0x7261'6974'6c65'7631;  // "1veltair", little-endian
-inline constexpr uint32_t kLayoutVersion = 2;
+inline constexpr uint32_t kLayoutVersion = 3;
 inline constexpr size_t kAlignment = 64;  // of every record, table and tensor slot
 inline constexpr int32_t kNone = sched::kNone;
 inline constexpr int32_t kMaxClients = 64;
@@ -202,6 +202,7 @@ struct PolicyRecord {
   int32_t level;           // of interference, until something measures it
   uint32_t tops_up;        // Needs::topping_up of the scheduling policy
   uint32_t asks_for_more;  // Needs::revoking: it is asked without a free core too
+  uint32_t admission;      // whether deadlines refuse
 };
 
 struct alignas(kAlignment) Header {
@@ -211,7 +212,6 @@ struct alignas(kAlignment) Header {
   uint32_t header_bytes;
   Geometry geometry;
   int32_t server_pid;
-  int32_t admission;  // whether deadlines refuse
 
   alignas(kAlignment) std::atomic<uint32_t> state;  // ServerState
   std::atomic<uint32_t> stop_requested;             // any rank's wish; rank 0 acts on it

@@ -160,7 +160,7 @@ Verdict Board::submit(int32_t client, int32_t query, int64_t arrival_ns, int64_t
     verdict = refused(model, Failure::kUnavailable);
   } else if (!is(header_.state, ServerState::kServing)) {
     verdict = refused(model, Failure::kDraining);
-  } else if (header_.admission != 0) {
+  } else if (header_.policies.admission != 0) {
     const sched::Admission answer = admission(model, deadline_ns, now_ns);
     if (!answer.admitted) {
       verdict = refused(model, Failure::kDeadline, answer.expected_end_ns - deadline_ns);

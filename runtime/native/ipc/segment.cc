@@ -127,7 +127,6 @@ void fill_header(Header& header, const Plan& plan, const SegmentSpec& spec) {
   header.header_bytes = sizeof(Header);
   header.geometry = plan.geometry;
   header.server_pid = getpid();
-  header.admission = spec.admission ? 1 : 0;
   header.policies = make_record(spec.policies, plan.geometry.n_cores);
   header.queue_head = kNone;
   header.queue_tail = kNone;
@@ -191,6 +190,7 @@ PolicyRecord make_record(const Policies& policies, int32_t total_cores) {
   record.batch = policies.batch;
   record.batches = batches ? 1 : 0;
   record.level = policies.level;
+  record.admission = policies.admission ? 1 : 0;
   record.tops_up = needs.topping_up ? 1 : 0;
   record.asks_for_more = needs.revoking ? 1 : 0;
   if (policies.level < 0) {

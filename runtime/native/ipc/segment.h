@@ -32,13 +32,13 @@ struct Policies {
   std::string placement = "local";
   sched::PolicyOptions options;
   BatchOptions batch;
-  int32_t level = 0;  // of interference, until something measures it
+  int32_t level = 0;       // of interference, until something measures it
+  bool admission = false;  // whether a query that can't end in time is refused at once
 };
 
 struct SegmentSpec {
   std::vector<int32_t> cpus;  // the cores to serve on
   int32_t workers = 1;
-  bool admission = false;
   Policies policies;
   std::vector<ModelSpec> models;
 };

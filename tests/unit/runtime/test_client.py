@@ -34,8 +34,7 @@ class Server:
         self.segment = ipc.Segment.create(
             cpus=[0],
             workers=1,
-            admission=admission,
-            policies=ipc.Policies(),
+            policies=ipc.Policies(admission=admission),
             models=[
                 ipc.ModelSpec(
                     name="m",

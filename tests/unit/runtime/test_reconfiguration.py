@@ -67,7 +67,9 @@ def test_a_key_comes_once() -> None:
     ("name", "value", "parts"),
     [
         ("queue.max_queries", 1, ["queue.max_queries can't change", "serve.toml"]),
-        ("engine.virtual_cores", 1, ["can't change", "scheduling, batching, placement"]),
+        ("queue.admission", "maybe", ["[queue] admission = 'maybe'", "bool"]),
+        ("queue.admisson", True, ["did you mean 'admission'"]),
+        ("engine.virtual_cores", 1, ["can't change", "queue.admission, scheduling, batching"]),
         ("model.name", "x", ["can't change"]),
         ("schedulin.policy", "model", ["unknown section", "did you mean 'scheduling'"]),
         ("scheduling.policy", "fifo", ["[scheduling] policy = 'fifo'", "block-N"]),
@@ -91,8 +93,16 @@ def test_a_bad_change_is_refused_as_in_the_file(name: str, value: object, parts:
 
 
 def test_a_good_change_leaves_the_rest() -> None:
-    before = parse_config({"scheduling": {"margin_percent": 50}, "server": {"http_port": 1}})
-    after = changed_config(before, {"scheduling.policy": "deadline", "scheduling.level": 1})
+    before = parse_config(
+        {
+            "queue": {"max_queries": 3},
+            "scheduling": {"margin_percent": 50},
+            "server": {"http_port": 1},
+        }
+    )
+    changes = {"scheduling.policy": "deadline", "scheduling.level": 1, "queue.admission": True}
+    after = changed_config(before, changes)
+    assert (after.queue.max_queries, after.queue.admission) == (3, True)
     assert (after.scheduling.policy, after.scheduling.level) == ("deadline", 1)
     assert (after.scheduling.margin_percent, after.server.http_port) == (50, 1)
     assert before.scheduling.policy == "model"
@@ -132,7 +142,7 @@ def test_what_is_no_reply_is_refused() -> None:
 def server(cores: int = 2) -> tuple[ipc.Segment, PolicyControl]:
     config = ServeConfig()
     segment = ipc.Segment.create(
-        cpus=range(cores), workers=1, admission=False, policies=to_policies(config), models=[]
+        cpus=range(cores), workers=1, policies=to_policies(config), models=[]
     )
     return segment, PolicyControl(ipc.Board(segment), config)
 
