@@ -6,7 +6,6 @@ inference doesn't need; it emits standard operators only.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import onnx
 import onnx.shape_inference
 import onnxruntime
 
+from veltair.compiler.scratch import scratch
 from veltair.runtime.errors import InputError, UnsupportedOperatorError
 
 Shape = tuple[int, ...]
@@ -185,8 +185,8 @@ def _optimise(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
-    with tempfile.TemporaryDirectory(prefix="veltair-clean-") as folder:
-        before, after = Path(folder) / "before.onnx", Path(folder) / "after.onnx"
+    with scratch("clean") as folder:
+        before, after = folder / "before.onnx", folder / "after.onnx"
         options.optimized_model_filepath = str(after)
         options.add_session_config_entry(
             "session.optimized_model_external_initializers_file_name", "after.bin"
@@ -208,7 +208,7 @@ def _optimise(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
             raise _explain(path, model, error) from error
         # Inference copies a model several times over: the weights come behind it.
         model = infer_shapes(onnx.load(after, load_external_data=False))
-        onnx.load_external_data_for_model(model, folder)
+        onnx.load_external_data_for_model(model, str(folder))
         return model
 
 

@@ -14,7 +14,6 @@ import itertools
 import re
 import shlex
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -30,6 +29,7 @@ from tvm.tirx import PrimFunc
 from veltair.compiler.kernels.default import REASSOCIATE
 from veltair.compiler.kernels.intrinsics import prefer_polynomials
 from veltair.compiler.kernels.spec import Kernel
+from veltair.compiler.scratch import scratch
 from veltair.compiler.toolchain import system_compiler
 from veltair.runtime.errors import InputError, VeltairError
 
@@ -111,8 +111,8 @@ def build_library(
     """
     compiler = system_compiler()
     target(isa)
-    with tempfile.TemporaryDirectory(prefix="veltair-codegen-") as folder:
-        objects = {symbol: Path(folder) / f"{i}.o" for i, (symbol, _) in enumerate(kernels)}
+    with scratch("codegen") as folder:
+        objects = {symbol: folder / f"{i}.o" for i, (symbol, _) in enumerate(kernels)}
         found = {symbol: path for symbol, path in (ready or {}).items() if symbol in objects}
         missing = [kernel for kernel in kernels if kernel[0] not in found]
         if jobs <= 1 or len(missing) < _MIN_KERNELS_FOR_POOL:

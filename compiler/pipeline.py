@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,11 +23,13 @@ from veltair.compiler.graph import Graph, from_model
 from veltair.compiler.kernels.choices import Choice
 from veltair.compiler.kernels.spec import LANES, Kernel
 from veltair.compiler.lower import Request, lower
+from veltair.compiler.memory import check_memory, explained_shortage
 from veltair.compiler.passes import prepare
 from veltair.compiler.passes.plan import plan_memory
 from veltair.compiler.profile import doubt, measure_profile, order_variants, unmeasured
 from veltair.compiler.progress import Progress
 from veltair.compiler.reference import check
+from veltair.compiler.scratch import scratch
 from veltair.compiler.search.log import log_place
 from veltair.compiler.search.samples import SEARCH_FILE, QosShare, SearchReport
 from veltair.compiler.search.spaces import build
@@ -128,13 +129,18 @@ def compile_model(options: CompileOptions, progress: Progress) -> CompileResult:
     Raises:
         InputError: the file, a shape or the output folder can't be used.
         UnsupportedOperatorError: a node can't be compiled.
-        VeltairError: the disk is full, or the compiled model disagrees with ONNX Runtime.
+        VeltairError: the disk is full, there is too little memory, or the compiled model disagrees
+            with ONNX Runtime.
     """
     check_absent(options.target, force=options.force)
     progress.stage("reading", 1)
-    model = load_clean(options.model, options.shapes)
+    with explained_shortage(options.model):
+        model = load_clean(options.model, options.shapes)
     try:
-        with staged(options.repository, options.target) as folder:
+        with (
+            explained_shortage(options.model),
+            staged(options.repository, options.target) as folder,
+        ):
             return _compile_into(folder, model, options, progress)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
@@ -152,9 +158,10 @@ def _compile_into(
     progress.stage("planning", 1)
     graph = expand_regions(prepare(from_model(model), lanes), lanes)
     plan = plan_memory(graph, lanes)
+    check_memory(options.model, graph, plan)
     requests = lower(graph, plan, options.isa)
-    with tempfile.TemporaryDirectory(prefix="veltair-objects-") as objects:
-        found = find_variants(requests, options.search, Path(objects), progress)
+    with scratch("objects") as objects:
+        found = find_variants(requests, options.search, objects, progress)
         choices = [layer.choices for layer in found.layers]
         assembly = assemble(requests, choices, partial(_build, options.isa))
         _write_files(folder, assembly, options, found.objects, progress)

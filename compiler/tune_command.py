@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -15,10 +14,12 @@ from veltair.compiler.expand import expand_regions
 from veltair.compiler.graph import from_model
 from veltair.compiler.kernels.spec import LANES
 from veltair.compiler.lower import Request, lower
+from veltair.compiler.memory import check_memory, explained_shortage
 from veltair.compiler.passes import prepare
 from veltair.compiler.passes.plan import plan_memory
 from veltair.compiler.pipeline import check_name
 from veltair.compiler.progress_bar import Bar, told_warnings
+from veltair.compiler.scratch import scratch
 from veltair.compiler.search.builder import default_jobs
 from veltair.compiler.search.log import log_place
 from veltair.compiler.search.variants import (
@@ -75,12 +76,12 @@ def command(
     )
     shapes = dict(parse_shape(text) for text in shape or [])
     try:
-        with told_warnings(), Bar(Console(stderr=True)) as bar:
+        with told_warnings(), explained_shortage(model), Bar(Console(stderr=True)) as bar:
             bar.stage("reading", 1)
             tasks = tasks_of(_matching(_requests(model, shapes, chosen), layers), chosen)
             known = known_records(tasks, options)
-            with tempfile.TemporaryDirectory(prefix="veltair-objects-") as objects:
-                found = search_missing(tasks, known, options, Path(objects), bar)
+            with scratch("objects") as objects:
+                found = search_missing(tasks, known, options, objects, bar)
     except KeyboardInterrupt:
         print(f"ended early; {options.logs.own} has every finished sample: run again to go on")
         raise
@@ -97,7 +98,9 @@ def command(
 def _requests(model: Path, shapes: dict[str, Shape], isa: Isa) -> list[Request]:
     lanes = LANES[isa]
     graph = expand_regions(prepare(from_model(load_clean(model, shapes)), lanes), lanes)
-    return lower(graph, plan_memory(graph, lanes), isa)
+    plan = plan_memory(graph, lanes)
+    check_memory(model, graph, plan)
+    return lower(graph, plan, isa)
 
 
 def _matching(requests: list[Request], pattern: str) -> list[Request]:

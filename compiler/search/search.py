@@ -6,7 +6,6 @@ Reference: VELTAIR, section 4.1: one pass that keeps every sample, not only the 
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from veltair.compiler import codegen
 from veltair.compiler.kernels.choices import Choice
 from veltair.compiler.kernels.spec import View
 from veltair.compiler.reference import TOLERANCE, relative_difference
+from veltair.compiler.scratch import scratch
 from veltair.compiler.search.builder import Builder, Built, Job, Unbuilt
 from veltair.compiler.search.example import make_example
 from veltair.compiler.search.key import SPACE, Spec
@@ -122,9 +122,9 @@ class Search:
         order = draw_order(task.space, task.key, hints)
         if not missing_trials(order, records, trials):
             return list(records.values())
-        with tempfile.TemporaryDirectory(prefix="veltair-search-") as folder:
+        with scratch("search") as folder:
             try:
-                self._search(_Bench(task, Path(folder)), order, records, trials, progress)
+                self._search(_Bench(task, folder), order, records, trials, progress)
             except BaseException:
                 self._stop()  # their processes still write into the folder
                 raise

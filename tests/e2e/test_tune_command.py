@@ -208,8 +208,24 @@ def test_bad_options(tuned: tuple[Path, Path], arguments: tuple[str, ...], expec
     assert expected in " ".join(done.stderr.replace("│", " ").split())
 
 
+@pytest.mark.parametrize("command", [("tune",), ("compile", "-o", "repo")])
+def test_a_model_over_memory_is_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
+    model = tiny(tmp_path / "net.onnx", channels=64)
+    done = veltair(*command, model, "--shape", "x=10000000000,3,8,8")
+    assert done.returncode == 1
+    said = " ".join(done.stderr.split())
+    assert "net.onnx: needs 0.0 GiB for its weights, " in said
+    assert "GiB of memory available; end what else uses memory" in said
+    assert "Traceback" not in said
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
-def test_an_ended_search_keeps_what_it_measured(tmp_path: Path, sent: signal.Signals) -> None:
+def test_an_ended_search_keeps_what_it_measured(
+    tmp_path: Path, sent: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     model, log = tiny(tmp_path / "net.onnx", channels=64), tmp_path / "net.jsonl"
     command = [*CLI, "tune", str(model), *SHAPE, "--trials", "1000", "--log", str(log)]
     with subprocess.Popen(
@@ -230,10 +246,12 @@ def test_an_ended_search_keeps_what_it_measured(tmp_path: Path, sent: signal.Sig
         assert process.returncode == 130, err
         assert "run again to go on" in out
         assert "Traceback" not in err
+    assert bool(list(temporary.glob("veltair-*"))) is (sent == signal.SIGKILL)
     choices = len({r.choice for r in kept})
     again = veltair("tune", model, *SHAPE, "--trials", choices + 1, "--log", log)
     assert again.returncode == 0, again.stderr
     assert len({r.choice for r in read_log(log, isa)}) == choices + 1
+    assert list(temporary.glob("veltair-*")) == []
 
 
 def test_nothing_is_left_running(tmp_path: Path) -> None:
