@@ -24,7 +24,7 @@ def search_summary(report: SearchReport) -> Iterator[str]:
     took = f" in {report.wall_ns / 1e9:.1f} s" if report.wall_ns else ", all from tuning logs"
     yield (
         f"{len(searched)} of {len(report.layers)} layers chose {kept} versions among {samples} "
-        f"samples{took}; {dropped} candidates were not worth building"
+        f"samples{took}; {dropped:,} candidates were dropped before building"
     )
     if any(removed):
         single = sum(

@@ -95,6 +95,23 @@ def test_commands_leave_an_artifact(folder: Path) -> None:
     assert {"manifest.json", "weights.bin", "kernels.so"} <= {f.name for f in artifact.iterdir()}
 
 
+def test_a_search_ends_in_versions_and_a_report(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
+    (tune,) = blocks("sh", "tune")
+    (measure,) = blocks("sh", "measure")
+    assert "--trials 64\n" in tune  # of all layers: hours
+    tune = tune.replace("--trials 64\n", "--trials 3 --layers logits\n")
+    for line in (tune + measure).splitlines():
+        assert run(shlex.split(line), folder), f"{line} printed nothing"
+    (log,) = (folder / "data").rglob("mobilenet_v2.jsonl")
+    assert log.read_bytes().count(b"\n") >= 3
+    page = (folder / "repository" / "mobilenet_v2" / "1" / "report.html").read_text()
+    assert "samples" in page
+    assert "dropped before they were built" in page
+
+
 def test_program_prints_the_outputs_shape(folder: Path) -> None:
     (program,) = blocks("python")
     assert run([sys.executable, "-c", program], folder) == "(1, 1000)\n"
