@@ -74,6 +74,22 @@ def shares_ns(qos_ns: int, weights: Sequence[float]) -> list[int]:
     return [round(qos_ns * weight / total) for weight in weights]
 
 
+def time_weights(flops: Sequence[int], best_ns: Sequence[int]) -> list[float]:
+    """Times to share a QoS by: measured, and where a layer has none, estimated.
+
+    A layer without samples is taken to do its operations as fast as those with samples do on the
+    whole; where none has any, operations stand for times.
+
+    Args:
+        flops: of each layer.
+        best_ns: of each layer's fastest sample; 0 where it has none.
+    """
+    measured = [(ops, ns) for ops, ns in zip(flops, best_ns, strict=True) if ns]
+    operations = sum(ops for ops, _ in measured)
+    rate = sum(ns for _, ns in measured) / operations if operations else 1.0
+    return [float(ns or ops * rate) for ops, ns in zip(flops, best_ns, strict=True)]
+
+
 def extract_dominant(samples: Sequence[Measured]) -> list[Measured]:
     """Those than which no other has less of both parallelism and block size, by block size.
 

@@ -37,7 +37,7 @@ from veltair.compiler.search.samples import (
     SearchReport,
 )
 from veltair.compiler.search.search import Search, Task
-from veltair.compiler.search.selection import Measured, Selection, select, shares_ns
+from veltair.compiler.search.selection import Measured, Selection, select, shares_ns, time_weights
 from veltair.compiler.search.spaces import check, space_of
 from veltair.runtime.manifest import ALIGNMENT_BYTES
 
@@ -257,7 +257,8 @@ def _choose(
     measured = [[_measured(r) for r in of if r.status == "ok"] for of in of_layer]
     weights = [float(request.flops) for request in requests]
     if options.qos_share == "measured":
-        weights = [float(min((m.solo_ns for m in of), default=0)) for of in measured]
+        best_ns = [min((m.solo_ns for m in of), default=0) for of in measured]
+        weights = time_weights([request.flops for request in requests], best_ns)
     layers = []
     for i, share_ns in enumerate(shares_ns(options.qos_ns, weights)):
         task = tasks.get(keys[i])

@@ -10,6 +10,7 @@ from veltair.compiler.search.selection import (
     extract_dominant,
     select,
     shares_ns,
+    time_weights,
     uniform,
 )
 
@@ -94,3 +95,12 @@ def test_the_choice_is_spread_over_the_frontier() -> None:
 )
 def test_a_share_is_in_proportion(qos_ns: int, weights: list[float], expected: list[int]) -> None:
     assert shares_ns(qos_ns, weights) == expected
+
+
+def test_a_layer_without_samples_has_an_estimated_part_of_the_measured_time() -> None:
+    # 300 operations took 600 ns, so 50 are taken for 100 ns.
+    weights = time_weights([100, 200, 50, 0], [500, 100, 0, 0])
+    assert weights == [500, 100, 100, 0]
+    assert shares_ns(7000, weights) == [5000, 1000, 1000, 0]
+    assert time_weights([3, 1], [0, 0]) == [3, 1], "nothing measured: operations"
+    assert time_weights([0, 4], [9, 0]) == [9, 4]
