@@ -12,7 +12,7 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from veltair.eval.children import python
 from veltair.eval.solo_figures import figures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 Result = dict[str, Any]
 
@@ -53,6 +53,7 @@ class Row:
         unit: of both.
         source: the result's file.
         is_least: the bound is the least that it may be.
+        kind: what several rows have in common that the README shows as one.
     """
 
     what: str
@@ -61,6 +62,13 @@ class Row:
     unit: str
     source: str
     is_least: bool = False
+    kind: str = ""
+
+    @property
+    def strain(self) -> float:
+        """How near it is to its bound, or beyond: above 1 the bound is not kept."""
+        assert self.bound
+        return self.bound / self.measured if self.is_least else self.measured / self.bound
 
     @property
     def kept(self) -> str:
@@ -83,7 +91,7 @@ def main() -> int:
         return error.returncode
     table = report(saved_results())
     (RESULTS / "bounds.md").write_text(f"{TITLE}\n\n{table}")
-    README.write_text(in_readme(README.read_text(), table))
+    README.write_text(in_readme(README.read_text(), summary(saved_results())))
     print(table)
     return 0
 
@@ -137,7 +145,32 @@ def report(results: Mapping[str, Result]) -> str:
     Args:
         results: content of each result's file, by its name.
     """
-    rows = [row for name, rows in _ROWS.items() if name in results for row in rows(results[name])]
+    return _table(_rows(results), results)
+
+
+def summary(results: Mapping[str, Result]) -> str:
+    """Writes what has a bound in Markdown, of rows of one kind the one nearest to its bound.
+
+    Args:
+        results: content of each result's file, by its name.
+    """
+    kinds: dict[str, list[Row]] = {}
+    for row in _rows(results):
+        if row.bound is not None:
+            kinds.setdefault(row.kind or row.what, []).append(row)
+    shown = []
+    for kind, rows in kinds.items():
+        worst = max(rows, key=lambda row: row.strain)
+        of = f": the worst of {len(rows)}" if len(rows) > 1 else ""
+        shown.append(replace(worst, what=kind + of))
+    return _table(shown, results) + f"\nAll of it is in `{RESULTS / 'bounds.md'}`.\n"
+
+
+def _rows(results: Mapping[str, Result]) -> list[Row]:
+    return [row for name, rows in _ROWS.items() if name in results for row in rows(results[name])]
+
+
+def _table(rows: Sequence[Row], results: Mapping[str, Result]) -> str:
     lines = [
         "| what | bound | measured | kept | file |",
         "|---|---:|---:|---|---|",
@@ -291,6 +324,7 @@ def _decision_rows(result: Result) -> Iterator[Row]:
             measured=max(event["p50"] for event in events.values()) / 1e3,
             unit="us",
             source="decision.json",
+            kind=f"one decision of a policy, {result['layers']} layers, {result['cores']} cores",
         )
 
 
@@ -303,6 +337,8 @@ def _batching_rows(result: Result) -> Iterator[Row]:
             measured=max(1e6 / load["requests_per_s"]["p50"] for load in loads.values()),
             unit="us",
             source="batching.json",
+            kind=f"one request batched and placed, {result['models']} models, "
+            f"{result['devices']} devices",
         )
 
 
@@ -314,6 +350,7 @@ def _simulator_rows(result: Result) -> Iterator[Row]:
             measured=1e6 / events_per_s["p50"],
             unit="us",
             source="simulator.json",
+            kind="one block event of the simulator",
         )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from veltair.eval.bounds import END, in_readme, report, saved_results
+from veltair.eval.bounds import END, in_readme, report, saved_results, summary
 from veltair.runtime._native import sched
 
 ROOT = Path(__file__).parents[3]
@@ -197,6 +197,19 @@ def test_each_row_names_its_file_and_missing_files_have_no_row() -> None:
     assert found[0][1:4] == ["60 s", "45 s", "yes"]
 
 
+def test_the_readme_has_the_worst_of_each_kind_and_nothing_without_a_bound() -> None:
+    policies = {
+        name: {"block_end": {"p50": time_ns}}
+        for name, time_ns in (("model", 100.0), ("prema", 900.0), ("layer", 200.0))
+    }
+    decision = {"policies": policies, "layers": 200, "cores": 64, "bound_ns": 2_000}
+    text = summary({"decision.json": decision, "compile.json": COMPILE})
+    lines = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    assert len(lines) == 4, lines
+    assert "a policy, 200 layers, 64 cores: the worst of 3 | 2 us | 0.9 us | yes" in lines[-1]
+    assert "resnet50 | 60 s" in lines[0]
+
+
 def test_table_takes_its_place_in_the_readme_again_and_again() -> None:
     readme = (ROOT / "README.md").read_text()
     changed = in_readme(in_readme(readme, "| old |\n"), "| new |\n")
@@ -209,5 +222,5 @@ def test_readme_shows_the_saved_results(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(ROOT)
     readme = (ROOT / "README.md").read_text()
     assert saved_results()
-    assert in_readme(readme, report(saved_results())) == readme
+    assert in_readme(readme, summary(saved_results())) == readme
     assert (ROOT / "eval/results/bounds.md").read_text().endswith(report(saved_results()))
