@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from tvm_ffi.structural import StructuralKey
 
 from veltair.compiler import kernels
 from veltair.compiler.graph import Array, EpilogueStep, Graph, Op
@@ -342,7 +341,7 @@ class _Lowering:
         )
 
     def _tir(self, op: Op) -> _Core:
-        func = op.attrs["func"].without_attr("global_symbol")
+        spec = kernels.tir_spec(op.attrs["func"], op.attrs["name"])
         arguments: list[Placement | Constant] = []
         for name in op.inputs:
             data = self.graph.tensors[name].data
@@ -350,20 +349,9 @@ class _Lowering:
                 self._place(name) if data is None else Constant(data=data, packing="none")
             )
         return _Core(
-            key=StructuralKey(func),
-            build=lambda: _default_kernel(func, op.attrs["name"]),
+            key=spec,
+            build=lambda: kernels.build_default(spec, self.isa),
             arguments=[*arguments, *(self._place(o) for o in op.outputs)],
             label=op.attrs["name"],
             flops=sum(math.prod(self._shape(o)) for o in op.outputs),
         )
-
-
-def _default_kernel(func: Any, name: str) -> Kernel:  # noqa: ANN401 (tvm.tirx.PrimFunc)
-    scheduled = kernels.default_schedule(func)
-    return Kernel(
-        func=scheduled,
-        variant_id=f"{name}_default",
-        algorithm="default",
-        parallel_extent=kernels.parallel_extent(scheduled),
-        tile_bytes=0,
-    )

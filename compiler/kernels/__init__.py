@@ -13,7 +13,12 @@ from veltair.compiler.kernels.choices import (
 )
 from veltair.compiler.kernels.conv2d import build_direct
 from veltair.compiler.kernels.conv_plain import build_plain
-from veltair.compiler.kernels.default import default_schedule, parallel_extent
+from veltair.compiler.kernels.default import (
+    build_default,
+    default_schedule,
+    parallel_extent,
+    tir_spec,
+)
 from veltair.compiler.kernels.depthwise import build_depthwise
 from veltair.compiler.kernels.gather import build_gather
 from veltair.compiler.kernels.layer_norm import build_layer_norm
@@ -28,6 +33,7 @@ from veltair.compiler.kernels.winograd import build_winograd
 __all__ = [
     "build_batch_matmul",
     "build_conv2d",
+    "build_default",
     "build_gather",
     "build_layer_norm",
     "build_lrn",
@@ -39,6 +45,7 @@ __all__ = [
     "default_schedule",
     "is_depthwise",
     "parallel_extent",
+    "tir_spec",
 ]
 
 

@@ -98,7 +98,60 @@ class DepthwiseChoice(
     rows: int
 
 
-Choice = DirectChoice | WinogradChoice | MatmulChoice | DepthwiseChoice
+class PoolChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="pool"):
+    """Of a pooling.
+
+    Attributes:
+        pixels: most pixels of a row accumulated together.
+        rows: output rows of a task.
+    """
+
+    pixels: int
+    rows: int
+
+
+class RowsChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="rows"):
+    """Of a kernel that takes row by row, whatever is a row to it.
+
+    Attributes:
+        rows: of a task.
+    """
+
+    rows: int
+
+
+class DefaultChoice(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="default"
+):
+    """Of an operator without an expert kernel: the schedule by rule."""
+
+
+class SketchChoice(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sketch"
+):
+    """Of an operator without an expert kernel: a sample of MetaSchedule's sketches.
+
+    Attributes:
+        trace: steps of the schedule and the decisions in them, as TVM writes them to JSON.
+        tasks: most that each stage is cut into.
+        unroll: most steps of its loops emitted one after another; 0 leaves that to LLVM.
+    """
+
+    trace: str
+    tasks: int
+    unroll: int
+
+
+Choice = (
+    DirectChoice
+    | WinogradChoice
+    | MatmulChoice
+    | DepthwiseChoice
+    | PoolChoice
+    | RowsChoice
+    | DefaultChoice
+    | SketchChoice
+)
 
 
 def require(condition: bool, what: str) -> None:

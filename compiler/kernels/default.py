@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import tvm
+import tvm_ffi
 from tvm import s_tir
+from tvm.sym import Analyzer
 from tvm.tirx import PrimFunc
+
+from veltair.compiler.kernels.spec import LANES, Kernel, TirSpec
+from veltair.compiler.kernels.tiling import divisors
 
 # Attribute of a function whose sums may be taken in any order; its loops say nothing about it.
 REASSOCIATE = "veltair.reassociate"
 
-# Innermost loops shorter than this are fused into the parallel loop.
-_MIN_INNER = 8
+# Tasks that a stage is cut into where its size allows: fusing more loops would only add arithmetic.
+_TASKS = 64
 # Stages with less work than this run on one core: a launch would cost more.
 _MIN_PARALLEL_WORK = 1 << 12
-_REFUSALS = (RuntimeError, ValueError, TypeError)  # what TVM raises for a step that does not apply
+REFUSALS = (RuntimeError, ValueError, TypeError)  # what TVM raises for a step that does not apply
 
 Schedule = Any
 Block = Any
@@ -25,30 +32,73 @@ Loop = Any
 Statement = Any
 
 
-def default_schedule(func: PrimFunc) -> PrimFunc:
+def default_schedule(func: PrimFunc, lanes: int) -> PrimFunc:
     """Inlines and parallelises a legalised PrimFunc as far as that is safe.
 
     Element-wise stages are inlined into their only reader, then the outer spatial loops of each
-    remaining stage are fused and run in parallel; the innermost loop is left whole for LLVM to
-    vectorise. A step that TVM refuses is left out: the result is at worst `func` itself.
+    remaining stage are fused, as many as make enough tasks, and run in parallel; the innermost
+    loop is vectorised where it is of whole vectors, and left to LLVM where it is not. A step that
+    TVM refuses is left out: the result is at worst `func` itself.
 
     Args:
         func: a PrimFunc with one block a stage, as Relax's LegalizeOps makes them.
+        lanes: float32 lanes of a vector.
 
     Returns:
         The scheduled PrimFunc, with the same signature and result.
     """
     try:
-        module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-        schedule = s_tir.Schedule(module, error_render_level="none")
-        names = [schedule.get(block).name_hint for block in _stages(schedule)]
-    except _REFUSALS:
+        schedule = s_tir.Schedule(module_of(func), error_render_level="none")
+        names = [schedule.get(block).name_hint for block in stages(schedule)]
+    except REFUSALS:
         return func  # not made of blocks: there is nothing to schedule
     for name in names:
         schedule = _try(schedule, name, _inline)
-    for block in _stages(schedule):
-        schedule = _try(schedule, schedule.get(block).name_hint, _parallelise)
+    for block in stages(schedule):
+        if _volume(schedule, block) >= _MIN_PARALLEL_WORK:
+            parallelise(schedule, block, _TASKS)
+            vectorise(schedule, block, lanes)
     return schedule.mod["main"].with_attr(REASSOCIATE, True)
+
+
+def module_of(func: PrimFunc) -> Any:  # noqa: ANN401 (tvm.IRModule)
+    """A module of a copy of a function, `main`, to schedule.
+
+    A whole copy: TVM's schedules change a body that they share with another function in place.
+    """
+    copy = tvm.ir.load_json(tvm.ir.save_json(func))
+    return tvm.IRModule({"main": copy.with_attr("global_symbol", "main")})
+
+
+def tir_spec(func: PrimFunc, name: str) -> TirSpec:
+    """The spec of a function of float32, or other, dense buffers of which the last is written."""
+    func = func.without_attr("global_symbol")
+    names = " ".join(block.name_hint for block in _blocks(func))
+    text = f"{tvm_ffi.structural_hash(func):x} {names}"
+    return TirSpec(name=name, digest=hashlib.sha256(text.encode()).hexdigest()[:12], func=func)
+
+
+def buffers_of(func: PrimFunc) -> list[Any]:
+    """The buffers that a function takes, in order."""
+    return list(func.params)
+
+
+def outputs_of(func: PrimFunc) -> int:
+    """How many of them it writes."""
+    written = {region.source for block in _blocks(func) for region in block.writes}
+    return sum(buffer in written for buffer in buffers_of(func))
+
+
+def build_default(spec: TirSpec, isa: str) -> Kernel:
+    """The kernel of the schedule by rule."""
+    func = default_schedule(spec.func, LANES[isa])
+    return Kernel(
+        func=func,
+        variant_id=f"{spec.name}_default",
+        algorithm="default",
+        parallel_extent=parallel_extent(func),
+        tile_bytes=task_bytes(func),
+    )
 
 
 def parallel_extent(func: PrimFunc) -> int:
@@ -60,17 +110,56 @@ def parallel_extent(func: PrimFunc) -> int:
     return max(extents)
 
 
+def task_bytes(func: PrimFunc) -> int:
+    """Bytes that one iteration of the parallel loops reads and writes; of all without one.
+
+    An element counts once, however often it is used.
+    """
+    analyzer = Analyzer()
+    extents: dict[Any, list[int]] = {}
+    for node in _statements(func.body):
+        if isinstance(node, tvm.tirx.For):
+            single = node.kind == tvm.tirx.ForKind.PARALLEL
+            analyzer.bind(node.loop_var, tvm.ir.Range(0, 1 if single else node.extent))
+        elif isinstance(node, s_tir.SBlockRealize):
+            for axis, value in zip(node.block.iter_vars, node.iter_values, strict=True):
+                analyzer.bind(axis.var, value)
+            for region in (*node.block.reads, *node.block.writes):
+                touched = [_most(analyzer, r) for r in region.region]
+                known = extents.setdefault(region.source, touched)
+                extents[region.source] = [max(a, b) for a, b in zip(known, touched, strict=True)]
+    total = 0
+    for buffer, touched in extents.items():
+        whole = [int(size) for size in buffer.shape]
+        elements = math.prod(min(a, b) for a, b in zip(touched, whole, strict=True))
+        total += elements * np.dtype(str(buffer.dtype)).itemsize
+    return total
+
+
+def _most(analyzer: Any, region: Any) -> int:  # noqa: ANN401 (of TVM)
+    """Extent of what a range covers, over all values of the variables in it."""
+    low = analyzer.const_int_bound(region.min).min_value
+    high = analyzer.const_int_bound(region.min + region.extent - 1).max_value
+    return int(high) - int(low) + 1
+
+
+def _blocks(func: PrimFunc) -> list[Block]:
+    nodes = _statements(func.body)
+    return [node.block for node in nodes if isinstance(node, s_tir.SBlockRealize)]
+
+
 def _try(schedule: Schedule, name: str, step: Callable[[Schedule, Block], None]) -> Schedule:
     """Applies a step to a copy: half of a refused step must not stay."""
     trial = schedule.copy()
     try:
         step(trial, trial.get_sblock(name))
-    except _REFUSALS:
+    except REFUSALS:
         return schedule
     return trial
 
 
-def _stages(schedule: Schedule) -> list[Block]:
+def stages(schedule: Schedule) -> list[Block]:
+    """The blocks of a function, in order."""
     root = schedule.get_sblock("root")
     return list(schedule.get_child_blocks(root))
 
@@ -84,44 +173,60 @@ def _inline(schedule: Schedule, block: Block) -> None:
         schedule.compute_inline(block)
 
 
-def _parallelise(schedule: Schedule, block: Block) -> None:
-    if _volume(schedule, block) < _MIN_PARALLEL_WORK:
+def parallelise(schedule: Schedule, block: Block, tasks: int) -> None:
+    """Cuts a stage's outer loops into about `tasks` parallel ones, as far as TVM allows it."""
+    loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
+    if any(loop.kind == tvm.tirx.ForKind.PARALLEL for loop in loops):
+        return  # it shares its outer loops with a stage before it
+    outer = loops[:-1] or loops
+    wanted, product = 0, 1
+    while wanted < len(outer) and product < tasks:
+        product *= int(outer[wanted].extent)
+        wanted += 1
+    for count in range(wanted, 0, -1):
+        trial = schedule.copy()
+        try:
+            _cut(trial, block, count, tasks)
+        except REFUSALS:
+            continue
+        _cut(schedule, block, count, tasks)
         return
-    loops = _spatial_prefix(schedule, block)
-    if not loops:
-        return
-    alone = len(loops) == len(schedule.get_loops(block))
-    if alone and len(loops) > 1 and int(schedule.get(loops[-1]).extent) >= _MIN_INNER:
-        loops = loops[:-1]
-    fused = schedule.fuse(*loops) if len(loops) > 1 else loops[0]
+
+
+def _cut(schedule: Schedule, block: Block, count: int, tasks: int) -> None:
+    loops = schedule.get_loops(block)[:count]
+    fused = schedule.fuse(*loops) if count > 1 else loops[0]
+    extent = int(schedule.get(fused).extent)
+    parts = min(divisors(extent), key=lambda d: abs(math.log(d / tasks)))
+    if parts < extent:
+        fused = schedule.split(fused, [parts, None])[0]
     schedule.parallel(fused)
 
 
-def _spatial_prefix(schedule: Schedule, block: Block) -> list[Loop]:
-    """The outer loops that each bind one spatial axis alone."""
-    kinds = {}
-    axes = schedule.get(block).iter_vars
-    realized = [schedule.get(loop) for loop in schedule.get_loops(block)]
-    bound = _bindings(schedule, block)
-    for axis, value in zip(axes, bound, strict=True):
-        for loop in realized:
-            if value.same_as(loop.loop_var):
-                kinds[loop.loop_var] = axis.iter_type
-    prefix = []
-    for handle, loop in zip(schedule.get_loops(block), realized, strict=True):
-        if kinds.get(loop.loop_var) != tvm.tirx.IterVar.DataPar:
-            break
-        prefix.append(handle)
-    return prefix
+def vectorise(schedule: Schedule, block: Block, lanes: int) -> bool:
+    """Vectorises a stage's innermost loop where it is of whole vectors and TVM allows it."""
+    loops = schedule.get_loops(block)
+    if not loops or int(schedule.get(loops[-1]).extent) % lanes:
+        return False
+    if sum(_is_in(schedule, each, loops[-1]) for each in stages(schedule)) > 1:
+        return False  # what one stage leaves to another there has room for one value
+    trial = schedule.copy()
+    try:
+        _lanes_of_loop(trial, block, lanes)
+    except REFUSALS:
+        return False
+    _lanes_of_loop(schedule, block, lanes)
+    return True
 
 
-def _bindings(schedule: Schedule, block: Block) -> list[Any]:
-    """What each axis of a block is bound to."""
-    wanted = schedule.get(block)
-    for node in _statements(schedule.mod["main"].body):
-        if isinstance(node, s_tir.SBlockRealize) and node.block.same_as(wanted):
-            return list(node.iter_values)
-    raise ValueError(f"block {wanted.name_hint} is not in its own schedule")
+def _is_in(schedule: Schedule, block: Block, loop: Loop) -> bool:
+    around = schedule.get(loop)
+    return any(schedule.get(each).same_as(around) for each in schedule.get_loops(block))
+
+
+def _lanes_of_loop(schedule: Schedule, block: Block, lanes: int) -> None:
+    innermost = schedule.get_loops(block)[-1]
+    schedule.vectorize(schedule.split(innermost, [None, lanes])[1])
 
 
 def _statements(root: Statement) -> Iterator[Statement]:

@@ -7,24 +7,34 @@ from collections.abc import Callable
 from tvm import tirx
 
 from veltair.compiler.kernels import vector_math as vm
+from veltair.compiler.kernels.choices import RowsChoice
 from veltair.compiler.kernels.epilogue import pad_channels
 from veltair.compiler.kernels.loops import Expr, Loops, fold_lanes, load, splat
 from veltair.compiler.kernels.spec import LANES, Kernel, LayerNormSpec
-from veltair.compiler.kernels.tasks import per_task
+from veltair.compiler.kernels.tasks import per_task, rows_of
 
 _OPS_PER_VECTOR = 8  # of all three passes
 _CHAINS = 4  # partial sums that are added to in turn, for the addition's latency
 
 
-def build_layer_norm(spec: LayerNormSpec, isa: str) -> Kernel:
+def choice_of(spec: LayerNormSpec, isa: str) -> RowsChoice:
+    """Tasks by rule."""
+    rows, columns = spec.data.shape
+    return RowsChoice(rows=per_task(rows, 1, -(-columns // LANES[isa]) * _OPS_PER_VECTOR))
+
+
+def build_layer_norm(spec: LayerNormSpec, isa: str, choice: RowsChoice | None = None) -> Kernel:
     """A normalisation in three passes a row: mean, deviation, result.
 
     The second pass sums squares of differences from the mean: a sum of squares less the mean's
     square would lose what a large mean leaves of them.
+
+    Raises:
+        ValueError: the choice doesn't fit the normalisation.
     """
     lanes = LANES[isa]
     rows, columns = spec.data.shape
-    taken = per_task(rows, 1, -(-columns // lanes) * _OPS_PER_VECTOR)
+    taken = rows_of(choice or choice_of(spec, isa), rows)
     emitter = _Emitter(spec, lanes)
     b = emitter.b
     with b.loop(rows // taken, "task", "parallel") as task, b.loop(taken, "i") as i:
@@ -34,7 +44,7 @@ def build_layer_norm(spec: LayerNormSpec, isa: str) -> Kernel:
         variant_id=f"layer_norm_r{taken}_p{rows // taken}",
         algorithm="layer_norm",
         parallel_extent=rows // taken,
-        tile_bytes=16 * columns,
+        tile_bytes=8 * (taken + 1) * columns,
         pack_channel=pad_channels(columns),
     )
 

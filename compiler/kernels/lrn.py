@@ -8,17 +8,28 @@ from tvm import tirx
 from tvm.tirx import PrimFunc
 
 from veltair.compiler.kernels import vector_math as vm
+from veltair.compiler.kernels.choices import RowsChoice
 from veltair.compiler.kernels.loops import Expr, Loops, load, splat
 from veltair.compiler.kernels.spec import Kernel, LrnSpec
-from veltair.compiler.kernels.tasks import per_task, split_index
+from veltair.compiler.kernels.tasks import per_task, rows_of, split_index
 
 _OPS = 48  # vector operations of one output vector
 
 
-def build_lrn(spec: LrnSpec, isa: str) -> Kernel:
-    """ONNX's LRN: each value over a power of the scaled sum of squares of its channel window."""
-    n, _, height, width, _ = spec.data.shape
-    rows = per_task(height, n, width * spec.data.shape[1] * _OPS)
+def choice_of(spec: LrnSpec, isa: str) -> RowsChoice:
+    """Tasks by rule."""
+    n, blocks, height, width, _ = spec.data.shape
+    return RowsChoice(rows=per_task(height, n, width * blocks * _OPS))
+
+
+def build_lrn(spec: LrnSpec, isa: str, choice: RowsChoice | None = None) -> Kernel:
+    """ONNX's LRN: each value over a power of the scaled sum of squares of its channel window.
+
+    Raises:
+        ValueError: the choice doesn't fit the normalisation.
+    """
+    n, blocks, height, width, _ = spec.data.shape
+    rows = rows_of(choice or choice_of(spec, isa), height)
     extents = {"n": n, "rows": height // rows}
     emitter = _Emitter(spec)
     b = emitter.b
@@ -32,7 +43,7 @@ def build_lrn(spec: LrnSpec, isa: str) -> Kernel:
         variant_id=f"lrn{spec.size}_p{extent}",
         algorithm="lrn",
         parallel_extent=extent,
-        tile_bytes=8 * b.lanes * spec.data.shape[1],
+        tile_bytes=8 * b.lanes * blocks * rows * width,
     )
 
 

@@ -9,23 +9,50 @@ from tvm import tirx
 from tvm.tirx import PrimFunc
 
 from veltair.compiler.kernels import vector_math as vm
+from veltair.compiler.kernels.choices import PoolChoice, require
 from veltair.compiler.kernels.loops import Expr, Loops, Register, load, splat
 from veltair.compiler.kernels.spec import Kernel, PoolSpec
 from veltair.compiler.kernels.tasks import per_task, split_index
 from veltair.compiler.kernels.tiling import spans
 
-_PIXELS = 8  # pixels accumulated together
+_PIXELS = 8  # pixels accumulated together, where nobody says otherwise
+MOST_PIXELS = {"x86-64-v4": 28, "x86-64-v3": 13}  # that have registers
 _UNROLLED_TAPS = 8  # a wider window loops over its columns
 _LOWEST = -3.4028234663852886e38
 
 
-def build_pool2d(spec: PoolSpec, isa: str) -> Kernel:
-    """A pooling; any window, stride, dilation and padding."""
+def choice_of(spec: PoolSpec, isa: str) -> PoolChoice:
+    """Tile and tasks by rule."""
     n, blocks, height, width, _ = spec.output.shape
+    rows = per_task(height, n * blocks, width * math.prod(spec.kernel))
+    return PoolChoice(pixels=min(_PIXELS, width), rows=rows)
+
+
+def check(spec: PoolSpec, isa: str, choice: PoolChoice) -> None:
+    """Refuses a choice that doesn't fit.
+
+    Raises:
+        ValueError: it doesn't.
+    """
+    height, width = spec.output.shape[2:4]
+    rows, pixels = choice.rows, choice.pixels
+    require(rows > 0 and height % rows == 0, f"{height} rows don't divide by {rows}")
+    require(0 < pixels <= min(width, MOST_PIXELS[isa]), f"{pixels} pixels of {width}")
+
+
+def build_pool2d(spec: PoolSpec, isa: str, choice: PoolChoice | None = None) -> Kernel:
+    """A pooling; any window, stride, dilation and padding.
+
+    Raises:
+        ValueError: the choice doesn't fit the pooling.
+    """
+    n, blocks, height, _, _ = spec.output.shape
     kh, kw = spec.kernel
-    rows = per_task(height, n * blocks, width * kh * kw)
+    chosen = choice_of(spec, isa) if choice is None else choice
+    check(spec, isa, chosen)
+    rows = chosen.rows
     extents = {"n": n, "block": blocks, "rows": height // rows}
-    emitter = _Emitter(spec)
+    emitter = _Emitter(spec, chosen.pixels)
     b = emitter.b
     extent = math.prod(extents.values())
     with b.loop(extent, "task", "parallel") as task:
@@ -34,18 +61,25 @@ def build_pool2d(spec: PoolSpec, isa: str) -> Kernel:
             emitter.row(at["n"], at["block"], b.let("row", at["rows"] * rows + i))
     return Kernel(
         func=emitter.function(),
-        variant_id=f"{spec.kind}pool{kh}x{kw}_c{b.lanes}_p{extent}",
+        variant_id=f"{spec.kind}pool{kh}x{kw}_c{b.lanes}_px{chosen.pixels}_p{extent}",
         algorithm="pool",
         parallel_extent=extent,
-        tile_bytes=4 * b.lanes * kh * spec.data.shape[3],
+        tile_bytes=4 * b.lanes * _data_rows(spec, rows) * spec.data.shape[3],
+        unroll=chosen.pixels,
     )
+
+
+def _data_rows(spec: PoolSpec, rows: int) -> int:
+    """Rows of data that some output rows read."""
+    reach = (rows - 1) * spec.strides[0] + (spec.kernel[0] - 1) * spec.dilations[0] + 1
+    return min(reach, spec.data.shape[2])
 
 
 class _Emitter:
     """Emits one pooling; a row's columns at the border get a body each, the others share one."""
 
-    def __init__(self, spec: PoolSpec) -> None:
-        self._spec = spec
+    def __init__(self, spec: PoolSpec, pixels: int) -> None:
+        self._spec, self._pixels = spec, pixels
         self._lanes = spec.data.shape[4]
         self.b = Loops(self._lanes)
         self._data = self.b.buffer("data", spec.data)
@@ -63,7 +97,7 @@ class _Emitter:
         for j in range(first):
             self._tile(n, block, row, tirx.const(j, "int32"), 1, self._taps(j))
         if whole:
-            for span in spans(last - first, _PIXELS):
+            for span in spans(last - first, self._pixels):
                 with self.b.loop(span.count, "col_tile") as i:
                     column = self.b.let("column", i * span.size + (span.start + first))
                     self._tile(n, block, row, column, span.size, self._taps(first))

@@ -7,19 +7,31 @@ import math
 from tvm import tirx
 from tvm.tirx import PrimFunc
 
+from veltair.compiler.kernels.choices import RowsChoice
 from veltair.compiler.kernels.loops import Expr, Loops, load, splat
 from veltair.compiler.kernels.spec import LANES, Kernel, RelayoutSpec, View
-from veltair.compiler.kernels.tasks import per_task, split_index
+from veltair.compiler.kernels.tasks import per_task, rows_of, split_index
 
 
-def build_relayout(spec: RelayoutSpec, isa: str) -> Kernel:
-    """A copy; the halo of an output view is not the view's, so it is not written."""
+def choice_of(spec: RelayoutSpec, isa: str) -> RowsChoice:
+    """Tasks by rule."""
+    n, _, height, width = _plain_extent(spec.output)
+    blocks = math.ceil(spec.channels / LANES[isa])
+    return RowsChoice(rows=per_task(height, n * blocks, width * LANES[isa]))
+
+
+def build_relayout(spec: RelayoutSpec, isa: str, choice: RowsChoice | None = None) -> Kernel:
+    """A copy; the halo of an output view is not the view's, so it is not written.
+
+    Raises:
+        ValueError: the choice doesn't fit the copy.
+    """
     lanes = LANES[isa]
     emitter = _Emitter(spec, lanes)
     b = emitter.b
     n, _, height, width = _plain_extent(spec.output)
     blocks = math.ceil(spec.channels / lanes)
-    rows = per_task(height, n * blocks, width * lanes)
+    rows = rows_of(choice or choice_of(spec, isa), height)
     extents = {"n": n, "block": blocks, "rows": height // rows}
     extent = math.prod(extents.values())
     with b.loop(extent, "task", "parallel") as task:
@@ -35,7 +47,7 @@ def build_relayout(spec: RelayoutSpec, isa: str) -> Kernel:
         variant_id=f"relayout_{kinds}_c{lanes}_p{extent}",
         algorithm="relayout",
         parallel_extent=extent,
-        tile_bytes=8 * lanes * width,
+        tile_bytes=8 * lanes * width * rows,
     )
 
 

@@ -8,9 +8,10 @@ from tvm import tirx
 from tvm.tirx import PrimFunc
 
 from veltair.compiler.kernels import vector_math as vm
+from veltair.compiler.kernels.choices import RowsChoice
 from veltair.compiler.kernels.loops import Expr, Loops, Register, fold_lanes, load, splat
 from veltair.compiler.kernels.spec import LANES, Kernel, SoftmaxSpec
-from veltair.compiler.kernels.tasks import per_task
+from veltair.compiler.kernels.tasks import per_task, rows_of
 
 Combine = Callable[[Expr, Expr], Expr]
 
@@ -18,11 +19,21 @@ _LOWEST = -3.4028234663852886e38
 _OPS_PER_VECTOR = 24  # of all three passes
 
 
-def build_softmax(spec: SoftmaxSpec, isa: str) -> Kernel:
-    """A softmax in three passes a row: maximum, exponentials and their sum, scaling."""
+def choice_of(spec: SoftmaxSpec, isa: str) -> RowsChoice:
+    """Tasks by rule."""
+    rows, columns = spec.data.shape
+    return RowsChoice(rows=per_task(rows, 1, -(-columns // LANES[isa]) * _OPS_PER_VECTOR))
+
+
+def build_softmax(spec: SoftmaxSpec, isa: str, choice: RowsChoice | None = None) -> Kernel:
+    """A softmax in three passes a row: maximum, exponentials and their sum, scaling.
+
+    Raises:
+        ValueError: the choice doesn't fit the softmax.
+    """
     lanes = LANES[isa]
     rows, columns = spec.data.shape
-    taken = per_task(rows, 1, (columns + lanes - 1) // lanes * _OPS_PER_VECTOR)
+    taken = rows_of(choice or choice_of(spec, isa), rows)
     emitter = _Emitter(spec, lanes)
     b = emitter.b
     with b.loop(rows // taken, "task", "parallel") as task, b.loop(taken, "i") as i:
@@ -32,7 +43,7 @@ def build_softmax(spec: SoftmaxSpec, isa: str) -> Kernel:
         variant_id=f"{'log_' if spec.log else ''}softmax_r{taken}_p{rows // taken}",
         algorithm="softmax",
         parallel_extent=rows // taken,
-        tile_bytes=8 * columns,
+        tile_bytes=8 * taken * columns,
     )
 
 

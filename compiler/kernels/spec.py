@@ -10,7 +10,7 @@ kernel writes, so kernels contain no boundary code.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -171,6 +171,22 @@ class RelayoutSpec:
     channels: int
     data: View  # 4-D is plain, 5-D is packed
     output: View
+
+
+@dataclass(frozen=True, kw_only=True)
+class TirSpec:
+    """Any other operator, as the function that Relax makes of it.
+
+    Attributes:
+        name: what Relax called it, e.g. `fused_add_relu`.
+        digest: of the function's structure and stages: what two specs are told apart by, since
+            Relax names buffers after the network's tensors.
+        func: a PrimFunc; its buffers are dense, the inputs first.
+    """
+
+    name: str
+    digest: str
+    func: Any = field(compare=False)
 
 
 WeightPacker = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
+from veltair.compiler.kernels.choices import RowsChoice, require
 from veltair.compiler.kernels.loops import Expr, Loops
 from veltair.compiler.kernels.tiling import divisors
 
@@ -30,6 +31,17 @@ def per_task(units: int, others: int, unit_ops: int, tasks: int = _TASKS) -> int
         if others * (units // count) >= tasks or chosen * unit_ops < _MIN_TASK_OPS:
             chosen = count
     return chosen
+
+
+def rows_of(choice: RowsChoice, units: int) -> int:
+    """The rows of a task.
+
+    Raises:
+        ValueError: they don't divide the layer's.
+    """
+    rows = choice.rows
+    require(rows > 0 and units % rows == 0, f"{units} rows don't divide by {rows}")
+    return rows
 
 
 def split_index(b: Loops, index: Expr, extents: dict[str, int]) -> dict[str, Expr]:

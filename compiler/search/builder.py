@@ -19,6 +19,7 @@ from veltair.compiler import codegen
 from veltair.compiler.kernels.choices import Choice
 from veltair.compiler.kernels.spec import Kernel
 from veltair.compiler.search.dependents import depend_on
+from veltair.compiler.search.example import Packing
 from veltair.compiler.search.key import Spec
 from veltair.compiler.search.spaces import build
 
@@ -35,13 +36,15 @@ class Job:
         spec: the layer.
         isa: instruction set.
         choice: the candidate.
-        example: folder with the layer's operands, `weight.npy` and `channel<i>.npy`.
+        packings: of the layer's operands, see `veltair.compiler.search.example.Operand`.
+        example: folder with the layer's operands, `operand<i>.npy`.
         target: folder for the packed operands and the object; it exists.
     """
 
     spec: Spec
     isa: str
     choice: Choice
+    packings: tuple[Packing, ...]
     example: Path
     target: Path
 
@@ -158,11 +161,13 @@ def run_job(job: Job) -> Built | Unbuilt:
 
 
 def _pack(kernel: Kernel, job: Job) -> None:
-    assert kernel.pack_weight is not None
-    assert kernel.pack_channel is not None
-    np.save(job.target / "weight.npy", kernel.pack_weight(np.load(job.example / "weight.npy")))
-    for path in sorted(job.example.glob("channel*.npy")):
-        np.save(job.target / path.name, kernel.pack_channel(np.load(path)))
+    packers = {"weight": kernel.pack_weight, "channel": kernel.pack_channel}
+    for i, packing in enumerate(job.packings):
+        if packing == "none":
+            continue
+        name, packer = f"operand{i}.npy", packers[packing]
+        values = np.load(job.example / name)
+        np.save(job.target / name, values if packer is None else packer(values))
 
 
 def default_jobs() -> int:

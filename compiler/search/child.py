@@ -115,15 +115,14 @@ class _Layer:
 
     def __init__(self, work: Work, candidate: Candidate, pool: _Pool) -> None:
         self._work, self._candidate, self._pool = work, candidate, pool
-        weight = np.load(candidate.weight)
-        self._weight_bytes = int(weight.nbytes)
-        self._buffers = [_placed(work.data, 0), _flat(weight, 1)]
-        for operand in candidate.operands:
-            index = len(self._buffers)
-            if isinstance(operand, int):
-                self._buffers.append(_placed(work.tensors[operand], index))
-            else:
-                self._buffers.append(_flat(np.load(operand), index))
+        self._buffers = [
+            _placed(work.tensors[argument], index)
+            if isinstance(argument, int)
+            else _flat(np.load(argument), index)
+            for index, argument in enumerate(candidate.arguments)
+        ]
+        has_weight = candidate.weight >= 0
+        self._weight_bytes = self._buffers[candidate.weight].memory.nbytes if has_weight else 0
         self._output = _placed(work.result, 0, _OUTPUT)
 
     def check(self, gang: _native.Gang, path: str, cores: list[int]) -> None:
@@ -134,7 +133,7 @@ class _Layer:
         np.save(path, self._output.view())
 
     def times_ns(self, gang: _native.Gang, cores: list[int], budget_ns: int) -> tuple[int, ...]:
-        """Times of as many calls as the budget has room for, each with weights of its own."""
+        """Times of as many calls as the budget has room for, each with a weight of its own."""
         once = _native.Instance(self._model(0), gang)
         first_ns = np.empty((2, 1), np.int64)
         once.time_layers(self._inputs(), [self._output.memory], cores, [], first_ns)
@@ -149,27 +148,13 @@ class _Layer:
 
     def _model(self, calls: int) -> _native.Model:
         """A model of one layer with the example's weight, or of `calls` with the pool's."""
-        weights = [self._buffers[1].argument]
         inputs = self._inputs()
-        if calls:
-            storage, _, _, dtype, shape, strides = weights[0]
-            weights = [
-                (
-                    storage,
-                    len(self._buffers),
-                    self._pool.offset(self._weight_bytes),
-                    dtype,
-                    shape,
-                    strides,
-                )
-                for _ in range(calls)
-            ]
+        arguments = [b.argument for b in self._buffers] + [self._output.argument]
+        each = [self._with_weight(arguments) for _ in range(calls)] or [arguments]
         library = Path(self._work.library)
         empty = library.with_suffix(".weights")
         if not empty.exists():
             empty.write_bytes(_SMALLEST_FILE)
-        others = [b.argument for b in self._buffers[2:]]
-        data, output = self._buffers[0].argument, self._output.argument
         return _native.Model(
             ffi_path=str(ffi_library()),
             kernels_path=str(library),
@@ -179,10 +164,20 @@ class _Layer:
             input_bytes=[memory.nbytes for memory in inputs],
             output_bytes=[self._output.memory.nbytes],
             layers=[
-                (str(i), [(self._candidate.symbol, self._candidate.extent, arguments)])
-                for i, arguments in enumerate([data, w, *others, output] for w in weights)
+                (str(i), [(self._candidate.symbol, self._candidate.extent, of_call)])
+                for i, of_call in enumerate(each)
             ],
         )
+
+    def _with_weight(self, arguments: list[_native.Argument]) -> list[_native.Argument]:
+        """The arguments with the pool's next weight in place of the layer's, if it has one."""
+        place = self._candidate.weight
+        if place < 0:
+            return arguments
+        storage, _, _, dtype, shape, strides = arguments[place]
+        offset = self._pool.offset(self._weight_bytes)
+        weight = (storage, len(self._buffers), offset, dtype, shape, strides)
+        return [*arguments[:place], weight, *arguments[place + 1 :]]
 
 
 def _memory(size: int) -> NDArray[np.uint8]:

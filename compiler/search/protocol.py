@@ -27,16 +27,16 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     Attributes:
         symbol: in the library.
         extent: of its parallel loop.
-        weight: path of its packed weight.
-        operands: of the epilogue in order; a path of packed values, or the number of a placed
-            tensor of the work's.
+        arguments: in the kernel's order, the output left out; a path of packed values, or the
+            number of a placed tensor of the work's.
+        weight: which of the arguments is a weight; -1 for none.
         output: path for what it computed, a `.npy`.
     """
 
     symbol: str
     extent: int
-    weight: str
-    operands: tuple[str | int, ...]
+    arguments: tuple[str | int, ...]
+    weight: int
     output: str
 
 
@@ -45,8 +45,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Attributes:
         library: with all their kernels.
-        data: what they read.
-        tensors: operands of the epilogue that are tensors.
+        tensors: what they read, other than packed constants.
         result: where they write.
         candidates: at least one.
         core_counts: to measure on.
@@ -54,7 +53,6 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     library: str
-    data: Placed
     tensors: tuple[Placed, ...]
     result: Placed
     candidates: tuple[Candidate, ...]

@@ -43,7 +43,8 @@ class Task:
         spec: a representative: layers of one key differ in where their tensors lie.
         isa: instruction set.
         space: its candidates.
-        offsets: of data, tensor operands in order and output: bytes past a multiple of 64.
+        offsets: of what is read through a view, in the kernel's order, and of the output: bytes
+            past a multiple of 64.
     """
 
     key: str
@@ -249,6 +250,7 @@ class _Bench:
             spec=self.task.spec,
             isa=self.task.isa,
             choice=choice,
+            packings=tuple(operand.packing for operand in self._example.operands),
             example=self._folder,
             target=target,
         )
@@ -259,16 +261,14 @@ class _Bench:
         self._libraries += 1
         # Two choices can come out as one kernel.
         codegen.link(list({b.symbol: b.object for b in built}.values()), library)
-        spec, offsets = self.task.spec, self.task.offsets
-        views = [step.view for step in spec.epilogue if step.view is not None]
+        *inputs, output = self.task.offsets
         return Work(
             library=str(library),
-            data=_placed(spec.data, offsets[0], self._folder / "data.npy"),
             tensors=tuple(
-                _placed(view, offsets[1 + i], self._folder / f"tensor{i}.npy")
-                for i, view in enumerate(views)
+                _placed(view, offset, self._folder / f"operand{i}.npy")
+                for (i, view), offset in zip(self._placed(), inputs, strict=True)
             ),
-            result=_placed(spec.output, offsets[-1]),
+            result=_placed(self._example.output, output),
             candidates=tuple(self._candidate(b) for b in built),
             core_counts=counts,
         )
@@ -284,32 +284,26 @@ class _Bench:
 
     def _candidate(self, built: Built) -> Candidate:
         target = self._jobs[built.choice]
-        operands: list[str | int] = []
-        tensors = 0
-        for i, step in enumerate(s for s in self.task.spec.epilogue if s.operand != "none"):
-            if step.operand == "tensor":
-                operands.append(tensors)
-                tensors += 1
-            else:
-                operands.append(str(target / f"channel{i}.npy"))
+        packings = [operand.packing for operand in self._example.operands]
+        tensors = {number: tensor for tensor, (number, _) in enumerate(self._placed())}
         return Candidate(
             symbol=built.symbol,
             extent=built.extent,
-            weight=str(target / "weight.npy"),
-            operands=tuple(operands),
+            arguments=tuple(
+                tensors.get(i, str(target / f"operand{i}.npy")) for i in range(len(packings))
+            ),
+            weight=packings.index("weight") if "weight" in packings else -1,
             output=str(target / "output.npy"),
         )
 
     def _save(self) -> None:
-        example = self._example
-        np.save(self._folder / "data.npy", example.data)
-        np.save(self._folder / "weight.npy", example.weight)
-        tensors = 0
-        steps = [s for s in self.task.spec.epilogue if s.operand != "none"]
-        for i, (step, operand) in enumerate(zip(steps, example.operands, strict=True)):
-            name = f"channel{i}" if step.operand == "channel" else f"tensor{tensors}"
-            tensors += step.operand == "tensor"
-            np.save(self._folder / f"{name}.npy", operand)
+        for i, operand in enumerate(self._example.operands):
+            np.save(self._folder / f"operand{i}.npy", operand.values)
+
+    def _placed(self) -> list[tuple[int, View]]:
+        """Number and view of each operand that is read through one."""
+        operands = enumerate(self._example.operands)
+        return [(i, operand.view) for i, operand in operands if operand.view is not None]
 
 
 def _placed(view: View, offset_bytes: int, path: Path | None = None) -> Placed:

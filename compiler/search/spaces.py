@@ -13,16 +13,32 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from veltair.compiler import kernels
-from veltair.compiler.kernels import depthwise, direct_plan, matmul, winograd
+from veltair.compiler.kernels import (
+    batch_matmul,
+    depthwise,
+    direct_plan,
+    matmul,
+    pool2d,
+    winograd,
+)
 from veltair.compiler.kernels.choices import (
     Choice,
+    DefaultChoice,
     DepthwiseChoice,
     DirectChoice,
     MatmulChoice,
     WinogradChoice,
     require,
 )
-from veltair.compiler.kernels.spec import LANES, ConvSpec, Kernel, MatmulSpec
+from veltair.compiler.kernels.spec import (
+    LANES,
+    BatchMatmulSpec,
+    ConvSpec,
+    Kernel,
+    MatmulSpec,
+    PoolSpec,
+    TirSpec,
+)
 from veltair.compiler.kernels.tiling import (
     MAX_BLOCKS,
     REGISTERS,
@@ -33,6 +49,7 @@ from veltair.compiler.kernels.tiling import (
     total_cycles,
 )
 from veltair.compiler.kernels.winograd_transform import TRANSFORMS
+from veltair.compiler.search import other_spaces
 from veltair.compiler.search.key import Spec
 
 # A register tile whose estimate is this far behind the best of its algorithm's is dropped, and an
@@ -70,8 +87,16 @@ def build(spec: Spec, isa: str, choice: Choice) -> Kernel:
     """
     if isinstance(spec, ConvSpec):
         return kernels.build_conv2d(spec, isa, choice)
-    if not isinstance(choice, MatmulChoice):
-        raise ValueError(f"a matrix product has no {type(choice).__name__}")
+    if isinstance(spec, PoolSpec):
+        return other_spaces.build_pool(spec, isa, choice)
+    if isinstance(spec, TirSpec):
+        return other_spaces.build_tir(spec, isa, choice)
+    if isinstance(spec, other_spaces.RowsSpec):
+        return other_spaces.build_rows(spec, isa, choice)
+    require(isinstance(choice, MatmulChoice), "a matrix product has other decisions")
+    assert isinstance(choice, MatmulChoice)
+    if isinstance(spec, BatchMatmulSpec):
+        return kernels.build_batch_matmul(spec, isa, choice)
     return kernels.build_matmul(spec, isa, choice)
 
 
@@ -81,11 +106,24 @@ def check(spec: Spec, isa: str, choice: Choice) -> None:
     Raises:
         ValueError: it doesn't.
     """
-    if isinstance(spec, MatmulSpec):
+    if isinstance(spec, ConvSpec):
+        _check_convolution(spec, isa, choice)
+    elif isinstance(spec, PoolSpec):
+        other_spaces.check_pool(spec, isa, choice)
+    elif isinstance(spec, TirSpec):
+        other_spaces.check_tir(spec, choice)
+    elif isinstance(spec, other_spaces.RowsSpec):
+        other_spaces.check_rows(spec, choice)
+    else:
         require(isinstance(choice, MatmulChoice), "a matrix product is no convolution")
         assert isinstance(choice, MatmulChoice)
-        matmul.plan_of(spec, isa, choice)
-        return
+        if isinstance(spec, BatchMatmulSpec):
+            batch_matmul.plan_of(spec, isa, choice)
+        else:
+            matmul.plan_of(spec, isa, choice)
+
+
+def _check_convolution(spec: ConvSpec, isa: str, choice: Choice) -> None:
     is_depthwise = kernels.is_depthwise(spec)
     require(isinstance(choice, DepthwiseChoice) == is_depthwise, "another kind of convolution")
     if isinstance(choice, DepthwiseChoice):
@@ -102,6 +140,14 @@ def default_choice(spec: Spec, isa: str) -> Choice | None:
     """What the cost models choose; None for a layer whose kernel has nothing to choose."""
     if isinstance(spec, ConvSpec):
         return kernels.default_choice(spec, isa)
+    if isinstance(spec, PoolSpec):
+        return pool2d.choice_of(spec, isa)
+    if isinstance(spec, TirSpec):
+        return DefaultChoice() if other_spaces.can_sketch(spec) else None
+    if isinstance(spec, other_spaces.RowsSpec):
+        return other_spaces.default_rows(spec, isa)
+    if isinstance(spec, BatchMatmulSpec):
+        return batch_matmul.choice_of(spec, isa)
     return matmul.choice_of(spec, isa)
 
 
@@ -112,6 +158,10 @@ def space_of(spec: Spec, isa: str, cores: int) -> Space | None:
         return None
     if isinstance(spec, MatmulSpec):
         found, dropped = _matmul(spec, isa, cores)
+    elif isinstance(spec, BatchMatmulSpec):
+        found, dropped = _batch_matmul(spec, isa, cores)
+    elif not isinstance(spec, ConvSpec):
+        found, dropped = _others(spec, isa, cores)
     elif isinstance(default, DepthwiseChoice):
         found, dropped = _depthwise(spec, isa, cores)
     else:
@@ -309,6 +359,29 @@ def _matmul_axes(spec: MatmulSpec, tile: Tile, blocks: int) -> Sequence[Sequence
     pieces = sum(span.count for span in spans(spec.m, tile.columns))
     passes = [p for p in divisors(spec.k) if spec.k // p >= 16 or p == 1]
     return (divisors(pieces), divisors(math.ceil(blocks / tile.blocks)), passes, _UNROLLS)
+
+
+def _batch_matmul(spec: BatchMatmulSpec, isa: str, cores: int) -> tuple[list[Candidate], int]:
+    """The candidates of one product, in one pass."""
+    found, dropped = _matmul(batch_matmul.product_of(spec), isa, cores)
+    batch = math.prod(spec.a.shape[:-2])
+    kept = [c for c in found if isinstance(c.choice, MatmulChoice) and c.choice.passes == 1]
+    return [replace(c, cycles=batch * c.cycles) for c in kept], dropped + len(found) - len(kept)
+
+
+def _others(
+    spec: PoolSpec | TirSpec | other_spaces.RowsSpec, isa: str, cores: int
+) -> tuple[list[Candidate], int]:
+    if isinstance(spec, PoolSpec):
+        of_pool = other_spaces.pool_candidates(spec, isa)
+        found = [Candidate(choice=c, cycles=_on_cores(t, n, cores)) for c, t, n in of_pool]
+    elif isinstance(spec, TirSpec):
+        of_tir = other_spaces.tir_candidates(spec, isa)
+        found = [Candidate(choice=c, cycles=_on_cores(t, n, cores)) for c, t, n in of_tir]
+    else:
+        of_rows = other_spaces.rows_candidates(spec)
+        found = [Candidate(choice=c, cycles=_on_cores(t, n, cores)) for c, t, n in of_rows]
+    return found, 0
 
 
 def _depthwise(spec: ConvSpec, isa: str, cores: int) -> tuple[list[Candidate], int]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from veltair.compiler.kernels.choices import Choice
-from veltair.compiler.kernels.spec import ConvSpec, MatmulSpec
 from veltair.compiler.lower import Request
 from veltair.compiler.passes.plan import Placement
 from veltair.compiler.progress import Progress
@@ -102,11 +101,7 @@ class Found:
 def spec_of(request: Request) -> Spec | None:
     """The layer's spec where it has a space that can be searched; None where it hasn't."""
     spec = request.key
-    if isinstance(spec, ConvSpec) and spec.data_plain and spec.output_plain:
-        return None
-    if isinstance(spec, (ConvSpec, MatmulSpec)) and can_check(spec.epilogue):
-        return spec
-    return None
+    return spec if isinstance(spec, Spec) and can_check(spec) else None
 
 
 def tasks_of(requests: Sequence[Request], isa: str) -> dict[str, Task]:
@@ -125,8 +120,11 @@ def tasks_of(requests: Sequence[Request], isa: str) -> dict[str, Task]:
         space = space_of(spec, isa, cores)
         if space is None:
             continue
-        places = [a for a in request.arguments if isinstance(a, Placement)]
-        offsets = tuple(place.offset_bytes % ALIGNMENT_BYTES for place in places)
+        # What a kernel packs is not placed; other constants are, in the artifact's weights.
+        places = [a for a in request.arguments if isinstance(a, Placement) or a.packing == "none"]
+        offsets = tuple(
+            p.offset_bytes % ALIGNMENT_BYTES if isinstance(p, Placement) else 0 for p in places
+        )
         tasks[key] = Task(key=key, spec=spec, isa=isa, space=space, offsets=offsets)
     return {key: tasks[key] for key in sorted(tasks, key=lambda key: -flops[key])}
 

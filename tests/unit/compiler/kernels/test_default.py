@@ -14,6 +14,8 @@ from tvm.tirx import PrimFunc
 from veltair.compiler import codegen
 from veltair.compiler.kernels import default_schedule, parallel_extent
 
+LANES = 8
+
 Build = Callable[[Any], Any]
 
 
@@ -86,7 +88,7 @@ def test_default_schedule_keeps_the_result(
 ) -> None:
     build, reference, shape = CASES[name]
     x = rng.standard_normal(shape).astype(np.float32)
-    func = default_schedule(legalised(build, shape))
+    func = default_schedule(legalised(build, shape), LANES)
     wanted = reference(x.astype(np.float64))
     constants = [np.ones((40, 33), np.float32)] if name == "matmul" else []
     got = bench.run(func, [x, *constants], dense(*np.shape(wanted)))
@@ -95,7 +97,7 @@ def test_default_schedule_keeps_the_result(
 
 def test_exponentials_of_extreme_values(bench: Bench) -> None:
     x = np.tile(np.array([-np.inf, -200, -88, 0, 88, 89, np.inf, np.nan], np.float32), 16)
-    func = default_schedule(legalised(relax.op.exp, x.shape))
+    func = default_schedule(legalised(relax.op.exp, x.shape), LANES)
     with np.errstate(over="ignore"):
         wanted = np.exp(x)
     wanted[wanted < np.finfo(np.float32).tiny] = 0
@@ -104,15 +106,15 @@ def test_exponentials_of_extreme_values(bench: Bench) -> None:
 
 def test_transcendentals_are_not_library_calls(bench: Bench) -> None:
     for operator in (relax.op.exp, relax.op.tanh, relax.op.erf, relax.op.sigmoid):
-        func = default_schedule(legalised(operator, (64, 128)))
+        func = default_schedule(legalised(operator, (64, 128)), LANES)
         assembly = codegen.lower("kernel", func, bench.isa).inspect_source("asm")
         assert not re.search(r"(exp|tanh|erf)f@PLT", assembly)
 
 
 def test_large_work_is_parallel_and_small_is_not() -> None:
     build, _, _ = CASES["elementwise"]
-    assert parallel_extent(default_schedule(legalised(build, (64, 100, 30)))) >= 64
-    assert parallel_extent(default_schedule(legalised(build, (4, 4)))) == 1
+    assert parallel_extent(default_schedule(legalised(build, (64, 100, 30)), LANES)) >= 64
+    assert parallel_extent(default_schedule(legalised(build, (4, 4)), LANES)) == 1
 
 
 def test_a_function_without_blocks_is_left_as_it_is() -> None:
@@ -120,4 +122,4 @@ def test_a_function_without_blocks_is_left_as_it_is() -> None:
     i = tvm.tirx.Var("i", "int32")
     store = tvm.tirx.BufferStore(a, tvm.tirx.const(1.0, "float32"), [i])
     func = tvm.tirx.PrimFunc([a], tvm.tirx.For(i, 0, 4, tvm.tirx.ForKind.SERIAL, store))
-    tvm.ir.assert_structural_equal(default_schedule(func), func)
+    tvm.ir.assert_structural_equal(default_schedule(func, LANES), func)

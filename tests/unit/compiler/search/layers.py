@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 from kernel_harness import dense, halo
+from tvm import te
 
-from veltair.compiler.kernels.spec import ConvSpec, MatmulSpec, Step
+from veltair.compiler.kernels import tir_spec
+from veltair.compiler.kernels.spec import (
+    BatchMatmulSpec,
+    ConvSpec,
+    LayerNormSpec,
+    LrnSpec,
+    MatmulSpec,
+    PoolSpec,
+    RelayoutSpec,
+    SoftmaxSpec,
+    Step,
+    TirSpec,
+    View,
+)
+from veltair.compiler.search.key import Spec
 
 Pair = tuple[int, int]
 
@@ -67,7 +83,65 @@ def matmul(lanes: int, *, m: int, k: int, n: int, steps: tuple[str, ...] = ()) -
     )
 
 
-LAYERS: dict[str, Callable[[int], ConvSpec | MatmulSpec]] = {
+def pool(lanes: int, kind: Literal["max", "avg"], *, include: bool = False) -> PoolSpec:
+    """A pooling of 3 by 3 with padding, more of it at the end, into a tensor with a halo."""
+    return PoolSpec(
+        kind=kind,
+        kernel=(3, 3),
+        strides=(2, 2),
+        dilations=(1, 1),
+        pads=(0, 1, 2, 1),
+        count_include_pad=include,
+        data=dense(1, 3, 14, 16, lanes),
+        output=halo((1, 3, 7, 8, lanes), 2, 2),
+    )
+
+
+def rows(shape: Pair) -> dict[str, View]:
+    """The views of an operator on rows."""
+    return {"data": dense(*shape), "output": dense(*shape)}
+
+
+def transposed(shape: tuple[int, ...]) -> View:
+    """A view whose last two dimensions are the other way round in memory."""
+    *batch, m, n = shape
+    strides = dense(*batch, n, m).strides
+    return View(shape=shape, strides=(*strides[:-2], strides[-1], strides[-2]))
+
+
+def scores(lanes: int) -> BatchMatmulSpec:
+    """Attention's scores: a transposed operand, and a mask that is the same for all heads."""
+    output = dense(2, 3, 20, 40)
+    mask = View(shape=output.shape, strides=(40, 0, 0, 1))
+    return BatchMatmulSpec(
+        a=dense(2, 3, 20, 24),
+        b=transposed((2, 3, 24, 40)),
+        output=output,
+        epilogue=(
+            Step(kind="mul", operand="channel"),
+            Step(kind="add", operand="tensor", view=mask),
+        ),
+    )
+
+
+def element_wise(lanes: int) -> TirSpec:
+    """Squeeze-excite's product."""
+    x = te.placeholder((1, 3, 8, 8, lanes), "float32", name="x")
+    s = te.placeholder((1, 3, 1, 1, lanes), "float32", name="s")
+    y = te.compute(x.shape, lambda n, c, h, w, v: x[n, c, h, w, v] * s[n, c, 0, 0, v], name="y")
+    return tir_spec(te.create_prim_func([x, s, y]), "multiply")
+
+
+def reduction(lanes: int) -> TirSpec:
+    """A mean, and what is made of it."""
+    x = te.placeholder((6, 14, 14, lanes), "float32", name="x")
+    h, w = te.reduce_axis((0, 14), "h"), te.reduce_axis((0, 14), "w")
+    total = te.compute((6, lanes), lambda c, v: te.sum(x[c, h, w, v], axis=[h, w]), name="total")
+    mean = te.compute((6, lanes), lambda c, v: total[c, v] * (1.0 / 196.0), name="mean")
+    return tir_spec(te.create_prim_func([x, mean]), "mean")
+
+
+LAYERS: dict[str, Callable[[int], Spec]] = {
     "winograd-or-direct": lambda v: conv(v, ic=40, oc=56, hw=(12, 10), steps=("bias", "relu")),
     "pointwise-flat": lambda v: conv(
         v, ic=64, oc=80, hw=(6, 6), kernel=(1, 1), steps=("bias", "add", "relu")
@@ -84,4 +158,31 @@ LAYERS: dict[str, Callable[[int], ConvSpec | MatmulSpec]] = {
     ),
     "matmul": lambda v: matmul(v, m=20, k=48, n=70, steps=("bias", "gelu", "add")),
     "matrix-by-vector": lambda v: matmul(v, m=1, k=128, n=200, steps=("bias",)),
+    "batch-matmul": lambda v: BatchMatmulSpec(
+        a=dense(3, 20, 24), b=dense(3, 24, 40), output=dense(3, 20, 40)
+    ),
+    "scores": scores,
+    "max-pool": lambda v: pool(v, "max"),
+    "average-pool": lambda v: pool(v, "avg"),
+    "average-pool-with-pads": lambda v: pool(v, "avg", include=True),
+    "lrn": lambda v: LrnSpec(
+        channels=24,
+        size=5,
+        alpha=1e-4,
+        beta=0.75,
+        bias=1.0,
+        data=dense(1, -(-24 // v), 6, 5, v),
+        output=dense(1, -(-24 // v), 6, 5, v),
+    ),
+    "softmax": lambda v: SoftmaxSpec(**rows((12, 50))),
+    "log-softmax": lambda v: SoftmaxSpec(**rows((4, 33)), log=True),
+    "layer-norm": lambda v: LayerNormSpec(**rows((12, 70)), epsilon=1e-5, has_bias=True),
+    "to-packed": lambda v: RelayoutSpec(
+        channels=20, data=dense(1, 20, 8, 9), output=halo((1, -(-20 // v), 8, 9, v), 2, 2)
+    ),
+    "to-plain": lambda v: RelayoutSpec(
+        channels=20, data=dense(1, -(-20 // v), 8, 9, v), output=dense(1, 20, 8, 9)
+    ),
+    "element-wise": element_wise,
+    "reduction": reduction,
 }

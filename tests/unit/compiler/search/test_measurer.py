@@ -42,12 +42,11 @@ CHILD = """
 def work(*symbols: str) -> Work:
     place = Placed(shape=(1,), strides=(1,))
     candidates = [
-        Candidate(symbol=symbol, extent=i + 1, weight="", operands=(), output="")
+        Candidate(symbol=symbol, extent=i + 1, arguments=(), weight=-1, output="")
         for i, symbol in enumerate(symbols)
     ]
     return Work(
         library="",
-        data=place,
         tensors=(),
         result=place,
         candidates=tuple(candidates),

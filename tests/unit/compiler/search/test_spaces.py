@@ -1,14 +1,26 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
 from kernel_harness import Bench, supported
+from tvm import te
 from unit.compiler.search.layers import LAYERS, conv, matmul
 
-from veltair.compiler.kernels.choices import DepthwiseChoice, DirectChoice, WinogradChoice
-from veltair.compiler.kernels.spec import LANES, ConvSpec, Kernel, Step
+from veltair.compiler.kernels import tir_spec
+from veltair.compiler.kernels.choices import (
+    DepthwiseChoice,
+    DirectChoice,
+    MatmulChoice,
+    PoolChoice,
+    RowsChoice,
+    SketchChoice,
+    WinogradChoice,
+)
+from veltair.compiler.kernels.sketch import sketches
+from veltair.compiler.kernels.spec import LANES, ConvSpec, Kernel, Step, TirSpec
 from veltair.compiler.search.example import make_example
 from veltair.compiler.search.key import Spec, key_of
 from veltair.compiler.search.proposal import draw_order, missing_trials, propose
@@ -34,16 +46,17 @@ def test_every_candidate_fits_and_the_default_is_first(name: str, isa: str) -> N
 def run(kernel: Kernel, spec: Spec, bench: Bench) -> np.ndarray:
     """The kernel's output on its example, which must fit the example's expectation."""
     example = make_example(spec, key_of(spec, bench.isa))
-    assert kernel.pack_weight is not None
-    assert kernel.pack_channel is not None
-    steps = [step for step in spec.epilogue if step.operand != "none"]
-    operands = [
-        bench.put(step.view, operand) if step.view else kernel.pack_channel(operand)
-        for step, operand in zip(steps, example.operands, strict=True)
-    ]
-    data = bench.put(spec.data, example.data)
-    got = bench.run(kernel.func, [data, kernel.pack_weight(example.weight), *operands], spec.output)
+    packers = {"weight": kernel.pack_weight, "channel": kernel.pack_channel}
+    inputs = []
+    for operand in example.operands:
+        if operand.view is not None:
+            inputs.append(bench.put(operand.view, operand.values))
+            continue
+        packer = packers[operand.packing]
+        inputs.append(operand.values if packer is None else packer(operand.values))
+    got = bench.run(kernel.func, inputs, example.output)
     real = ~np.isnan(example.expected)
+    assert real.mean() > 0.5
     np.testing.assert_allclose(got[real], example.expected[real], rtol=1e-3, atol=2e-3)
     return got
 
@@ -88,6 +101,69 @@ def test_a_choice_that_does_not_fit_is_refused(choice: object) -> None:
     spec = conv(16, ic=32, oc=32, hw=(8, 8))
     with pytest.raises(ValueError, match="the choice doesn't fit the layer"):
         check(spec, "x86-64-v4", choice)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["max-pool", "softmax", "batch-matmul", "element-wise"])
+def test_a_choice_of_another_kind_is_refused(name: str) -> None:
+    spec = LAYERS[name](16)
+    for choice in [
+        WinogradChoice(size=4, tile_rows=1, columns=1, blocks=1),
+        PoolChoice(pixels=1, rows=5),
+        RowsChoice(rows=7),
+        MatmulChoice(rows=1, blocks=1, pieces=7),
+        SketchChoice(trace="[[],[]]", tasks=0, unroll=0),
+        SketchChoice(trace="[1", tasks=4, unroll=0),
+        SketchChoice(
+            trace='[[["GetSBlock",[],["none","main"],["b0"]]],[]]',
+            tasks=4,
+            unroll=0,
+        ),
+    ]:
+        with pytest.raises(ValueError, match="the choice doesn't fit the layer"):
+            check(spec, "x86-64-v4", choice)
+        with pytest.raises(ValueError, match="the choice doesn't fit the layer"):
+            build(spec, "x86-64-v4", choice)
+
+
+def test_sketches_are_the_same_again_and_leave_the_function_alone() -> None:
+    spec = LAYERS["reduction"](16)
+    assert isinstance(spec, TirSpec)
+    before = spec.func.script()
+    first = sketches(spec, "x86-64-v4", 4)
+    assert len({sketch.trace for sketch in first}) > 4, "one sketch has four samples at most"
+    assert sketches(spec, "x86-64-v4", 4) == first
+    for sketch in first[:2]:
+        build(spec, "x86-64-v4", SketchChoice(trace=sketch.trace, tasks=8, unroll=16))
+    assert spec.func.script() == before
+
+
+@pytest.mark.parametrize("tasks", [8, 32])
+def test_a_sketch_is_cut_into_tasks_and_vectorised_to_the_lanes(tasks: int) -> None:
+    spec = LAYERS["element-wise"](16)
+    kernel = build(spec, "x86-64-v4", SketchChoice(trace="[[],[]]", tasks=tasks, unroll=0))
+    assert tasks / 2 <= kernel.parallel_extent <= 2 * tasks
+    assert "T.vectorized(16)" in kernel.func.script()
+    elements = 3 * 8 * 8 * 16
+    assert kernel.tile_bytes == pytest.approx(8 * elements / kernel.parallel_extent, rel=0.5)
+
+
+def test_operators_that_compute_the_same_have_one_key_whatever_their_tensors_are_called() -> None:
+    def named(data: str, size: int) -> TirSpec:
+        x = te.placeholder((4, size), "float32", name=data)
+        y = te.compute(x.shape, lambda i, j: x[i, j] + 1.0, name="plus")
+        return tir_spec(te.create_prim_func([x, y]), "add")
+
+    one, same, other = named("a", 32), named("b", 32), named("a", 48)
+    assert one == same
+    assert key_of(one, "x86-64-v4") == key_of(same, "x86-64-v4") != key_of(other, "x86-64-v4")
+    assert pickle.loads(pickle.dumps(one)) == one
+
+
+def test_an_operator_of_other_types_has_no_space() -> None:
+    x = te.placeholder((4, 64), "int64", name="x")
+    y = te.compute(x.shape, lambda i, j: x[i, j].astype("float32"), name="y")
+    spec = tir_spec(te.create_prim_func([x, y]), "cast")
+    assert space_of(spec, "x86-64-v4", cores=2) is None
 
 
 def test_a_layer_with_one_plain_kernel_has_no_space() -> None:
