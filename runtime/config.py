@@ -227,16 +227,24 @@ class WorkersConfig(_Section, frozen=True, kw_only=True):
 
     heartbeat_ms: Annotated[
         int, Meta(ge=1, le=60_000, description="period of a worker's sign of life")
-    ] = 100
+    ] = 250
     dead_after_ms: Annotated[
         int,
-        Meta(ge=10, le=600_000, description="silence after which a worker counts as dead"),
+        Meta(
+            ge=10,
+            le=600_000,
+            description="silence after which a worker counts as hung; a death is seen at once",
+        ),
     ] = 2_000
 
     def __post_init__(self) -> None:
-        """Refuses a period that would declare a healthy worker dead."""
-        if self.dead_after_ms < 2 * self.heartbeat_ms:
-            raise ValueError("dead_after_ms must be at least twice heartbeat_ms")
+        """Refuses a period that would declare a healthy worker dead, or hide a silent one.
+
+        Rank 0 looks once a period too, and doesn't judge after a pause of its own, which is half of
+        the silence.
+        """
+        if self.dead_after_ms < 3 * self.heartbeat_ms:
+            raise ValueError("dead_after_ms must be at least three times heartbeat_ms")
 
 
 class ServeConfig(_Section, frozen=True, kw_only=True):

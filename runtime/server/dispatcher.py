@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 START_POLL_MS = 2
 DRAIN_POLL_MS = 5
+REPLACE_POLL_MS = 20  # while a dead worker's replacement starts
 END_S = 5.0  # for the workers' processes to end and for MPI to be left
 CHECK_NS = 10_000_000_000  # between two integrity checks of an idle server
 
@@ -118,7 +119,8 @@ class Dispatcher:
             self._batches.start()
             if self._start():
                 while not self._should_stop():
-                    self._tick(self._config.workers.heartbeat_ms)
+                    whole = self._members.is_loaded()
+                    self._tick(self._config.workers.heartbeat_ms if whole else REPLACE_POLL_MS)
             self._drain()
         finally:
             self._end()

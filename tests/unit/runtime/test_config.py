@@ -84,7 +84,7 @@ def test_command_line_is_checked_like_the_file() -> None:
         (NULL + MODEL + MODEL, ["'a' twice"]),
         (NULL + MODEL + "qos_ms = -1\n", ["model[0].qos_ms = -1"]),
         (NULL + MODEL + "weight = 2.0\n", ["model[0].weight = 2.0", "leave it out"]),
-        ("[workers]\nheartbeat_ms = 5000\n", ["heartbeat_ms = 5000", "twice"]),
+        ("[workers]\nheartbeat_ms = 5000\n", ["heartbeat_ms = 5000", "three times"]),
         ("[server\n", ["not TOML", "line 1"]),
     ],
 )
