@@ -50,7 +50,6 @@ class CoreUse {
     int32_t self = worker;
     CHECK(users_[core].compare_exchange_strong(self, kNone));
   }
-  bool is(int32_t core, int32_t worker) const { return users_[core].load() == worker; }
 
  private:
   struct alignas(64) User {
@@ -58,7 +57,6 @@ class CoreUse {
     bool compare_exchange_strong(int32_t& from, int32_t to) {
       return value.compare_exchange_strong(from, to);
     }
-    int32_t load() const { return value.load(); }
   };
   std::array<User, kCores> users_;
 };
@@ -75,7 +73,7 @@ class WatchedExecutor final : public ipc::Executor {
     CHECK(mask != 0);
     wanted_ = mask;
   }
-  bool in_use(int32_t core) const override { return use_.is(core, worker_); }
+  bool in_use(int32_t core) const override { return ((announced_ >> core) & 1) != 0; }
   void expect_revocations(bool expected) override { expected_ = expected; }
   bool revocations_expected() const { return expected_; }
   void run(int32_t /*model*/, engine::LayerRange layers, int32_t /*cores*/,
@@ -89,19 +87,33 @@ class WatchedExecutor final : public ipc::Executor {
   }
 
  private:
+  // Returns the cores that are used then: a core may be taken back just before it is begun, so it
+  // is announced first and looked at again, as a gang does it.
   uint32_t change(uint32_t from, uint32_t to) {
+    uint32_t used = from;
     for (int32_t core = 0; core < kCores; ++core) {
-      const bool was = ((from >> core) & 1) != 0;
-      const bool is = ((to >> core) & 1) != 0;
-      if (was && !is) use_.end(core, worker_);
-      if (!was && is) use_.begin(core, worker_);
+      const uint32_t bit = 1U << core;
+      if ((from & bit) != 0 && (to & bit) == 0) {
+        use_.end(core, worker_);
+        used &= ~bit;
+        announced_ &= ~bit;
+      } else if ((from & bit) == 0 && (to & bit) != 0) {
+        announced_ |= bit;
+        if ((wanted_ & bit) != 0) {
+          use_.begin(core, worker_);
+          used |= bit;
+        } else {
+          announced_ &= ~bit;
+        }
+      }
     }
-    return to;
+    return used;
   }
 
   CoreUse& use_;
   const int32_t worker_;
   std::atomic<uint32_t> wanted_{0};
+  std::atomic<uint32_t> announced_{0};
   std::atomic<bool> expected_{false};
 };
 
