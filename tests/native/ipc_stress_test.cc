@@ -39,13 +39,15 @@ void serve(Server& server, int32_t worker) {
   server.board->remove_worker(worker, ipc::monotonic_ns());
 }
 
-// Sends `queries`, keeping as many under way as it gets slots for, and checks every answer.
-void ask(Server& server, int queries, unsigned seed) {
+// Sends `queries`, keeping as many under way as it gets slots for, and checks every answer. Where
+// workers are killed, a few queries meet so many deaths that they fail.
+void ask(Server& server, int queries, unsigned seed, bool workers_die = false) {
   ipc::Client client(server.segment);
   std::mt19937 random(seed);
   std::vector<int> answers(queries);
   int sent = 0;
   int answered = 0;
+  int failed = 0;
   while (answered < queries) {
     while (sent < queries) {
       const auto model = static_cast<int32_t>(random() % server.profiles.size());
@@ -60,17 +62,19 @@ void ask(Server& server, int queries, unsigned seed) {
     }
     client.wait(50 * kMs);
     for (const ipc::Ended& ended : client.poll(64)) {
-      CHECK(ended.ok);
+      CHECK(ended.ok || (workers_die && ended.why == ipc::Failure::kError));
       CHECK(++answers[ended.tag] == 1);
       const ipc::ModelRecord& record =
           server.segment->models()[server.segment->queries()[ended.query].model];
-      CHECK(*server.segment->tensor(record, 2, ended.query - record.first_slot) ==
-            static_cast<std::byte>(ended.tag % 251));
+      CHECK(!ended.ok || *server.segment->tensor(record, 2, ended.query - record.first_slot) ==
+                             static_cast<std::byte>(ended.tag % 251));
+      failed += ended.ok ? 0 : 1;
       CHECK(client.release(ended.query));
       ++answered;
     }
   }
   CHECK(sent == queries);
+  CHECK(failed < queries / 10);
 }
 
 void check_empty(Server& server) {
@@ -120,7 +124,7 @@ void test_processes_killed(int queries) {
   const pid_t client = fork();
   CHECK(client >= 0);
   if (client == 0) {
-    ask(server, queries, 7);
+    ask(server, queries, 7, /*workers_die=*/true);
     _exit(0);
   }
   std::mt19937 random(1);
