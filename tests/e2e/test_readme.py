@@ -102,7 +102,7 @@ def test_a_search_ends_in_versions_and_a_report(
     (tune,) = blocks("sh", "tune")
     (measure,) = blocks("sh", "measure")
     assert "--trials 64\n" in tune  # of all layers: hours
-    tune = tune.replace("--trials 64\n", "--trials 3 --layers logits\n")
+    tune = tune.replace("--trials 64\n", "--trials 3 --layers logits --no-shipped-logs\n")
     for line in (tune + measure).splitlines():
         assert run(shlex.split(line), folder), f"{line} printed nothing"
     (log,) = (folder / "data").rglob("mobilenet_v2.jsonl")
