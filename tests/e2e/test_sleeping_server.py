@@ -21,7 +21,7 @@ LAYERS = {
     "short": [(8, 0.9), (12, 0.95), (4, 0.5)],
 }
 QOS_MS = {"long": 90, "short": 40}
-NOISE = 0.2  # of a mean: what a busy machine adds to sleeping
+NOISE = 0.15  # of a mean: what a busy machine adds to sleeping
 ATTEMPTS = 4  # it may be too busy for a while; what is wrong in the scheduling stays wrong
 
 
