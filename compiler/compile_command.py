@@ -16,7 +16,15 @@ from veltair.compiler.progress_bar import Bar, told_warnings
 from veltair.compiler.search.samples import QosShare
 from veltair.compiler.search.summary import search_summary
 from veltair.compiler.table import layer_table, table_console
-from veltair.compiler.target_options import choose_isa, parse_shape
+from veltair.compiler.target_options import (
+    IsaName,
+    Jobs,
+    Log,
+    Shapes,
+    ShippedLogs,
+    choose_isa,
+    parse_shape,
+)
 from veltair.runtime.errors import InputError
 
 _NS_PER_MS = 1_000_000
@@ -30,14 +38,9 @@ def command(
     name: Annotated[str, typer.Option(help="The model's name.  [default: the file's]")] = "",
     model_version: Annotated[int, typer.Option(help="The model's version.", min=1)] = 1,
     qos_ms: Annotated[float, typer.Option(help="Latency target; 0 for none.", min=0.0)] = 0.0,
-    shape: Annotated[
-        list[str] | None,
-        typer.Option(help="Shape of an input with symbolic dimensions: INPUT=1,3,224,224."),
-    ] = None,
-    isa: Annotated[
-        str, typer.Option(help="auto, x86-64-v3 (AVX2) or x86-64-v4 (AVX-512).")
-    ] = "auto",
-    jobs: Annotated[int, typer.Option(help="Kernels built at once.  [default: cores]")] = 0,
+    shape: Shapes = None,
+    isa: IsaName = "auto",
+    jobs: Jobs = 0,
     trials: Annotated[
         int,
         typer.Option(
@@ -50,13 +53,8 @@ def command(
     qos_share: Annotated[
         str, typer.Option(help="A layer's part of the target: by flops or by measured time.")
     ] = "flops",
-    log: Annotated[
-        Path | None, typer.Option(help="Tuning log to read and extend.  [default: the user's]")
-    ] = None,
-    shipped_logs: Annotated[
-        bool,
-        typer.Option("--shipped-logs/--no-shipped-logs", help="Read the logs that come with this."),
-    ] = True,
+    log: Log = None,
+    shipped_logs: ShippedLogs = True,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace an artifact.")] = False,
     levels: Annotated[
         int,

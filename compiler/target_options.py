@@ -1,14 +1,31 @@
-"""The options that every command on an ONNX model reads: shapes of inputs, instruction set."""
+"""The options that every command on an ONNX model has, and what two of them mean."""
 
 from __future__ import annotations
 
-from typing import get_args
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
 
 from veltair.compiler.clean import Shape
 from veltair.compiler.kernels.spec import LANES
 from veltair.runtime.artifact import available_isa
 from veltair.runtime.errors import InputError
 from veltair.runtime.manifest import Isa
+
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(help="Shape of an input with symbolic dimensions: INPUT=1,3,224,224."),
+]
+IsaName = Annotated[str, typer.Option(help="auto, x86-64-v3 (AVX2) or x86-64-v4 (AVX-512).")]
+Jobs = Annotated[int, typer.Option(help="Kernels built at once.  [default: cores]")]
+Log = Annotated[
+    Path | None, typer.Option(help="Tuning log to read and extend.  [default: the user's]")
+]
+ShippedLogs = Annotated[
+    bool,
+    typer.Option("--shipped-logs/--no-shipped-logs", help="Read the logs that come with this."),
+]
 
 
 def parse_shape(text: str) -> tuple[str, Shape]:

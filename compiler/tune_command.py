@@ -28,7 +28,15 @@ from veltair.compiler.search.variants import (
     search_missing,
     tasks_of,
 )
-from veltair.compiler.target_options import choose_isa, parse_shape
+from veltair.compiler.target_options import (
+    IsaName,
+    Jobs,
+    Log,
+    Shapes,
+    ShippedLogs,
+    choose_isa,
+    parse_shape,
+)
 from veltair.runtime.errors import InputError
 from veltair.runtime.manifest import Isa
 
@@ -43,21 +51,11 @@ def command(
     layers: Annotated[
         str, typer.Option(help="Only layers whose node or operator matches: '*conv3x3*'.")
     ] = "*",
-    log: Annotated[
-        Path | None, typer.Option(help="Tuning log to read and extend.  [default: the user's]")
-    ] = None,
-    shipped_logs: Annotated[
-        bool,
-        typer.Option("--shipped-logs/--no-shipped-logs", help="Read the logs that come with this."),
-    ] = True,
-    shape: Annotated[
-        list[str] | None,
-        typer.Option(help="Shape of an input with symbolic dimensions: INPUT=1,3,224,224."),
-    ] = None,
-    isa: Annotated[
-        str, typer.Option(help="auto, x86-64-v3 (AVX2) or x86-64-v4 (AVX-512).")
-    ] = "auto",
-    jobs: Annotated[int, typer.Option(help="Kernels built at once.  [default: cores]")] = 0,
+    log: Log = None,
+    shipped_logs: ShippedLogs = True,
+    shape: Shapes = None,
+    isa: IsaName = "auto",
+    jobs: Jobs = 0,
 ) -> None:
     """Search the layers of an ONNX model and keep every sample in a tuning log.
 
