@@ -14,8 +14,8 @@ import onnx
 import onnx.shape_inference
 import onnxruntime
 
-from veltair.compiler.scratch import scratch
 from veltair.runtime.errors import InputError, UnsupportedOperatorError
+from veltair.runtime.scratch import scratch
 
 Shape = tuple[int, ...]
 OLDEST_OPSET = 7

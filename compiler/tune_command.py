@@ -19,7 +19,6 @@ from veltair.compiler.passes import prepare
 from veltair.compiler.passes.plan import plan_memory
 from veltair.compiler.pipeline import check_name
 from veltair.compiler.progress_bar import Bar, told_warnings
-from veltair.compiler.scratch import scratch
 from veltair.compiler.search.builder import default_jobs
 from veltair.compiler.search.log import log_place
 from veltair.compiler.search.variants import (
@@ -39,6 +38,7 @@ from veltair.compiler.target_options import (
 )
 from veltair.runtime.errors import InputError
 from veltair.runtime.manifest import Isa
+from veltair.runtime.scratch import scratch
 
 _NAMED = 10  # layers that a message lists
 

@@ -20,6 +20,7 @@ import typer
 from veltair.runtime.config import load_config
 from veltair.runtime.errors import InputError
 from veltair.runtime.machine import cores_to_serve
+from veltair.runtime.scratch import scratch
 from veltair.runtime.server.guardian import stop_with_parent
 from veltair.runtime.server.repository import check_sources
 from veltair.runtime.server.signals import SignalPipe
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST_DEFAULT_WORKERS = 8
+SESSION_FOLDER = "PRTE_MCA_prte_tmpdir_base"
 RANK = "OMPI_COMM_WORLD_RANK"
 # Faults are survived (ULFM), those of workers that were started in place of dead ones too; more
 # ranks than cores are no mistake, and the engine pins its threads itself.
@@ -67,9 +69,11 @@ def command(
     if workers is None:
         workers = min(len(cores_to_serve(checked.engine)), MOST_DEFAULT_WORKERS)
     arguments = serve_arguments(repository, config, http_port)
-    running = start_server(arguments, workers, find_mpirun())
     drain_s = checked.server.drain_timeout_ms / 1000
-    raise typer.Exit(_supervise(running, drain_s + GRACE_S))
+    with scratch("mpi") as folder:
+        running = start_server(arguments, workers, find_mpirun(), folder)
+        code = _supervise(running, drain_s + GRACE_S)
+    raise typer.Exit(code)
 
 
 def serve_arguments(
@@ -84,14 +88,24 @@ def serve_arguments(
     return arguments
 
 
-def start_server(arguments: Sequence[str], workers: int, mpirun: Path) -> subprocess.Popen[bytes]:
+def start_server(
+    arguments: Sequence[str], workers: int, mpirun: Path, folder: Path
+) -> subprocess.Popen[bytes]:
     """Starts `mpirun` in a session of its own, so that Ctrl-C doesn't reach it.
 
     `mpirun` would kill its ranks half a second after Ctrl-C; `stop_server` ends them in order.
+
+    Args:
+        arguments: of `veltair-serve`.
+        workers: ranks beside the dispatcher.
+        mpirun: the program.
+        folder: a new one for `mpirun`'s files, where the environment names none. In `/tmp` it names
+            them by its process's number, and refuses to start where one of that number was killed
+            and left its own.
     """
     options = [*MPIRUN_OPTIONS, "-n", str(workers + 1)]
     ranks = [sys.executable, "-m", "veltair.runtime.server.main", *arguments]
-    environment = dict(os.environ)
+    environment = {SESSION_FOLDER: str(folder), **os.environ}
     if os.geteuid() == 0:
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return subprocess.Popen(

@@ -17,7 +17,6 @@ from veltair.compiler import codegen
 from veltair.compiler.kernels.choices import Choice
 from veltair.compiler.kernels.spec import View
 from veltair.compiler.reference import TOLERANCE, relative_difference
-from veltair.compiler.scratch import scratch
 from veltair.compiler.search.builder import Builder, Built, Job, Unbuilt
 from veltair.compiler.search.example import make_example
 from veltair.compiler.search.key import SPACE, Spec
@@ -27,6 +26,7 @@ from veltair.compiler.search.proposal import draw_order, missing_trials, propose
 from veltair.compiler.search.protocol import Candidate, Placed, Work
 from veltair.compiler.search.spaces import Candidate as SpaceCandidate
 from veltair.compiler.search.spaces import Space
+from veltair.runtime.scratch import scratch
 
 _BATCH = 8  # candidates that are built, then measured: what a kill can lose
 # The fastest are measured again, in turn, so that noise does not choose among them.

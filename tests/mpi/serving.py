@@ -6,6 +6,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -17,14 +18,17 @@ import psutil
 from factories import tiny_input, tiny_reference
 
 from veltair.runtime.client import LocalClient
-from veltair.runtime.serve_command import MPIRUN_OPTIONS, find_mpirun
+from veltair.runtime.serve_command import MPIRUN_OPTIONS, SESSION_FOLDER, find_mpirun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 START_S = 60.0  # generous: the machine may be busy
+# Where killed ones can't have left what `mpirun` stumbles over.
+_SESSIONS = tempfile.TemporaryDirectory(prefix="mpirun-")
 ENVIRONMENT = {
     **os.environ,
+    SESSION_FOLDER: _SESSIONS.name,
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
@@ -56,9 +60,12 @@ class RunningServer:
 
     def __init__(self, command: Sequence[str]) -> None:
         """Starts the command in a session of its own."""
+        environment = dict(ENVIRONMENT)
+        if Path(command[0]).name != "mpirun":
+            del environment[SESSION_FOLDER]  # `veltair serve` has its own
         self.process = subprocess.Popen(
             command,
-            env=ENVIRONMENT,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

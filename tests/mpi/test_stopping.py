@@ -16,6 +16,7 @@ from factories import TINY_COLUMNS, TINY_INNER, TINY_ROWS, tiny_input
 from mpi.serving import RunningServer, mpirun_command, serve_command, wait_until
 from veltair.runtime.client import LocalClient
 from veltair.runtime.errors import RefusedError, UnavailableError
+from veltair.runtime.serve_command import SESSION_FOLDER
 
 QUERIES = 60
 
@@ -70,6 +71,18 @@ def test_a_clean_stop_answers_what_was_accepted(
         server.assert_gone()
         if kind == "serve":
             assert code == 0
+
+
+def test_mpirun_has_a_folder_that_nobody_left_behind(repository: Path) -> None:
+    """In /tmp it would refuse to start where a killed one of its process's number left its own."""
+    with start("serve", repository) as server:
+        server.wait_ready()
+        (mpirun,) = psutil.Process(server.process.pid).children()
+        folder = Path(mpirun.environ()[SESSION_FOLDER])
+        assert (folder / f"ompi.{mpirun.pid}").is_dir()
+        server.process.terminate()
+        assert server.wait_end() == 0
+        assert not folder.exists()
 
 
 def test_a_clean_stop_answers_http_requests_too(repository: Path) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from veltair.compiler.scratch import remove_stale, scratch
+from veltair.runtime.scratch import remove_stale, scratch
 
 OWNER = """
 import sys
-from veltair.compiler.scratch import scratch
+from veltair.runtime.scratch import scratch
 
 with scratch("objects") as folder:
     (folder / "sub").mkdir()

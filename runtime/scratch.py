@@ -1,4 +1,4 @@
-"""Temporary folders of a compile or a search, which the next one removes where its owner is gone.
+"""Temporary folders of commands, which the next one removes where its owner is gone.
 
 A killed process leaves its folder behind. Each folder has a lock that its owner holds as long as it
 lives, and that the operating system frees whatever ends it. Who gets the lock may remove the
