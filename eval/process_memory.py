@@ -28,13 +28,13 @@ def watch_memory(process: subprocess.Popen[str]) -> int:
         tree = _tree(process.pid)
         # With what is shared counted for each, which is cheap to know: at least as much.
         if sum(_resident_bytes(each) for each in tree) > peak:
-            peak = max(peak, sum(_own_bytes(each.pid) for each in tree))
+            peak = max(peak, sum(process_bytes(each.pid) for each in tree))
         rest_s = max(_LOOK_S, _REST * (time.monotonic() - begun_s))
 
 
 def tree_bytes(pid: int) -> int:
     """Returns the proportional set size of a process and its descendants; 0 where it has ended."""
-    return sum(_own_bytes(each.pid) for each in _tree(pid))
+    return sum(process_bytes(each.pid) for each in _tree(pid))
 
 
 def _tree(pid: int) -> list[psutil.Process]:
@@ -50,7 +50,8 @@ def _resident_bytes(process: psutil.Process) -> int:
     return 0
 
 
-def _own_bytes(pid: int) -> int:
+def process_bytes(pid: int) -> int:
+    """Returns the proportional set size of one process; 0 where it has ended."""
     # It ended since, or is ending, and then the kernel says so in several ways.
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import numpy as np
 import pytest
 from sleeping_server import sleeping
@@ -23,6 +26,8 @@ LAYERS = {
 QOS_MS = {"long": 90, "short": 40}
 NOISE = 0.15  # of a mean: what a busy machine adds to sleeping
 ATTEMPTS = 4  # it may be too busy for a while; what is wrong in the scheduling stays wrong
+NAP_S = 0.01
+MOST_LATE = 0.1  # of a nap: where naps end later, so do the kernels that sleep
 
 
 def profile(name: str) -> sched.ModelProfile:
@@ -39,6 +44,32 @@ def profile(name: str) -> sched.ModelProfile:
         variants=[1] * len(layer_ns),
         layer_ns=[time_ns for row in layer_ns for time_ns in row],
     )
+
+
+class Naps:
+    """A thread that sleeps beside the server, to see whether the machine can."""
+
+    def __enter__(self) -> Naps:
+        self._ended = threading.Event()
+        self._late_s: list[float] = []
+        self._thread = threading.Thread(target=self._nap)
+        self._thread.start()
+        return self
+
+    def _nap(self) -> None:
+        while not self._ended.is_set():
+            begun_s = time.monotonic()
+            time.sleep(NAP_S)
+            self._late_s.append(time.monotonic() - begun_s - NAP_S)
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    @property
+    def late(self) -> float:
+        """How much later than it should a nap ended, on average, in parts of a nap."""
+        return float(np.mean(self._late_s)) / NAP_S
 
 
 @pytest.mark.parametrize("policy", ["model", "layer", "veltair-as", "deadline"])
@@ -59,10 +90,13 @@ def test_agrees_with_the_simulator(policy: str) -> None:
     expected_ns, expected = figures(simulated)
     assert expected == QUERIES or policy == "deadline"
     for attempt in range(ATTEMPTS):
-        with sleeping(profiles, policy=policy, cores=CORES, workers=WORKERS) as client:
+        server = sleeping(profiles, policy=policy, cores=CORES, workers=WORKERS)
+        with server as client, Naps() as naps:
             mean_ns, served = figures(replay(client, workload.models, arrivals))
         near = mean_ns == pytest.approx(expected_ns, rel=NOISE)
         if (near and abs(served - expected) <= QUERIES * NOISE) or attempt == ATTEMPTS - 1:
             break
+    if not near and naps.late > MOST_LATE:
+        pytest.skip(f"a busy machine: even naps took {naps.late:.0%} longer than they should")
     assert mean_ns == pytest.approx(expected_ns, rel=NOISE)
     assert served == pytest.approx(expected, abs=QUERIES * NOISE)
