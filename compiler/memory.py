@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from veltair.compiler.graph import Graph
 from veltair.compiler.passes.plan import Plan
 from veltair.runtime.errors import VeltairError
+from veltair.runtime.machine import available_memory_bytes
 
 _GIB = 1 << 30
 # How the libraries below say that memory could not be had: C++'s own, and ONNX Runtime.
@@ -32,7 +32,7 @@ def check_memory(path: Path, graph: Graph, plan: Plan) -> None:
     """
     weights = sum(t.data.nbytes for t in graph.tensors.values() if t.data is not None)
     ends = _bytes_of(graph, (*graph.inputs, *graph.outputs))
-    available = psutil.virtual_memory().available
+    available = available_memory_bytes()
     if weights + plan.arena_bytes + ends <= available:
         return
     raise VeltairError(
@@ -64,7 +64,7 @@ def explained_shortage(path: Path) -> Iterator[None]:
         text = str(error)
         if not isinstance(error, MemoryError) and not any(each in text for each in _REFUSALS):
             raise
-        available = psutil.virtual_memory().available
+        available = available_memory_bytes()
         raise VeltairError(
             f"{path}: out of memory ({text.splitlines()[0] if text else 'allocation failed'}) with "
             f"{available / _GIB:.1f} GiB available; end what else uses memory, give fewer --jobs, "

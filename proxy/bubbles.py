@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import psutil
-
 from veltair.runtime._native import proxy
 from veltair.runtime.errors import InputError
+from veltair.runtime.machine import available_memory_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +118,7 @@ def check_memory(count: int, footprint_bytes: int) -> None:
     Raises:
         InputError: together they want more than is available.
     """
-    available = int(psutil.virtual_memory().available * (1 - _MEMORY_KEPT))
+    available = int(available_memory_bytes() * (1 - _MEMORY_KEPT))
     if count * footprint_bytes > available:
         raise InputError(
             f"{count} bubble{'s' if count > 1 else ''} of {footprint_bytes / BYTES_PER_MB:g} MB: "

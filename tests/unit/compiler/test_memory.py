@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import tvm
 from onnx import TensorProto, helper, numpy_helper
@@ -16,6 +15,7 @@ from veltair.compiler.memory import check_memory, explained_shortage
 from veltair.compiler.passes import prepare
 from veltair.compiler.passes.plan import plan_memory
 from veltair.runtime.errors import InputError, VeltairError
+from veltair.runtime.machine import available_memory_bytes
 
 PATH = Path("net.onnx")
 
@@ -39,7 +39,7 @@ def check(size: int) -> None:
 
 def test_a_model_over_memory_is_refused_with_its_needs() -> None:
     check(64)
-    available = psutil.virtual_memory().available
+    available = available_memory_bytes()
     too_large = int((available / 64) ** 0.5) + 1  # its input alone
     with pytest.raises(VeltairError) as caught:
         check(2 * too_large)
