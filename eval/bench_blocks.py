@@ -46,6 +46,7 @@ MS = 1_000_000
 PLENTY_NS = 60_000 * MS
 TIGHT_NS = 9 * MS
 ANSWER_S = 60.0
+ASLEEP_S = 0.01
 
 Result = dict[str, Any]
 
@@ -102,7 +103,7 @@ class OwnServer:
         """
         artifacts = [open_artifact(folder, verify=False) for _, folder, _ in models]
         profiles = [
-            given or to_profile(each.manifest.profile, each.manifest.qos_ns)
+            given or to_profile(each.manifest)
             for (_, _, given), each in zip(models, artifacts, strict=True)
         ]
         self.segment = ipc.Segment.create(
@@ -216,6 +217,7 @@ def let_go_ns(artifact: Path, chain_artifact: Path, cpus: Sequence[int], rounds:
         server.submit("model", PLENTY_NS)
         time.sleep(float(random.uniform(0.001, 0.006)))
         server.submit("chain", TIGHT_NS)
+        time.sleep(ASLEEP_S)  # the client would run on the cores that change hands
         left = 2
         while left > 0:
             for completion in server.client.wait(ANSWER_S):

@@ -19,8 +19,10 @@ namespace {
 // An idle worker looks for work this often even if nobody wakes it: whoever should have may have
 // died between the queue and the wake-up.
 constexpr int64_t kLookNs = 1'000'000'000;
-// How often the second thread looks whether a kernel has left a core that is to be let go.
-constexpr std::chrono::microseconds kLeavingLook(20);
+// How often the second thread looks whether a core that is to be let go is idle by now. Whoever
+// runs on one leaves it by itself; looking more often takes the processor from it, and it leaves
+// later.
+constexpr std::chrono::microseconds kLeavingLook(500);
 // What is recorded of one event: a decision about each worker, and queries that are refused on the
 // way, with the queue each time.
 constexpr int32_t kRecordedRefusals = 64;
