@@ -221,7 +221,7 @@ class Bench:
 
     def _servers(self) -> list[tuple[str, bool, tuple[float, ...]]]:
         """What each server is asked: policy, whether with admission, loads."""
-        profiles = [to_profile(each.profile, each.qos_ns) for each in self._manifests.values()]
+        profiles = [to_profile(each) for each in self._manifests.values()]
         found = []
         for policy in self._plan.policies:
             try:

@@ -340,10 +340,14 @@ class _Bench:
         slowdowns = self._measured.slowdowns()
         profiles = [
             to_profile(
-                with_levels(
-                    scaled(self.manifests[name].profile, speed[name]), slowdowns[name], self.cores
-                ),
-                self.manifests[name].qos_ns,
+                msgspec.structs.replace(
+                    self.manifests[name],
+                    profile=with_levels(
+                        scaled(self.manifests[name].profile, speed[name]),
+                        slowdowns[name],
+                        self.cores,
+                    ),
+                )
             )
             for name in names
         ]

@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING
 from veltair.runtime._native import sched
 
 if TYPE_CHECKING:
-    from veltair.runtime.manifest import Profile
+    from veltair.runtime.manifest import Manifest
 
 
-def to_profile(profile: Profile, qos_ns: int, *, priority: int = 1) -> sched.ModelProfile:
+def to_profile(
+    manifest: Manifest, *, qos_ns: int | None = None, priority: int = 1
+) -> sched.ModelProfile:
     """Returns the profile with its tables flattened.
 
     Args:
-        profile: as measured.
-        qos_ns: latency target from the arrival; 0 for none.
+        manifest: with the profile.
+        qos_ns: latency target from the arrival, 0 for none; the manifest's if not given.
         priority: the model's weight where a policy knows priorities.
     """
+    profile = manifest.profile
     return sched.ModelProfile(
-        qos_ns=qos_ns,
+        qos_ns=manifest.qos_ns if qos_ns is None else qos_ns,
         cores=profile.cores,
         levels=len(profile.levels),
         model_ns=[time_ns for row in profile.model_ns for time_ns in row],
@@ -30,6 +33,9 @@ def to_profile(profile: Profile, qos_ns: int, *, priority: int = 1) -> sched.Mod
             for variant in layer
             for row in variant
             for time_ns in row
+        ],
+        parallel_extents=[
+            variant.parallel_extent for layer in manifest.layers for variant in layer.variants
         ],
         priority=priority,
     )

@@ -56,6 +56,7 @@ class ModelRecord(_Record, frozen=True, kw_only=True):
     variants: list[int]
     layer_ns: list[int]
     layer_flops: list[int] = []
+    parallel_extents: list[int] = []
 
     @classmethod
     def of(cls, name: str, profile: sched.ModelProfile) -> ModelRecord:
@@ -70,6 +71,7 @@ class ModelRecord(_Record, frozen=True, kw_only=True):
             variants=profile.variants,
             layer_ns=profile.layer_ns,
             layer_flops=profile.layer_flops,
+            parallel_extents=profile.parallel_extents,
         )
 
     def to_profile(self) -> sched.ModelProfile:

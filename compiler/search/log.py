@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from veltair.runtime.machine import machine_facts
 
 VERSION = 1
 SUFFIX = ".jsonl"
+_EXTENT = re.compile(r"_p(\d+)(?=_|$)")  # the parallel extent in a variant's id
 _MOST_WARNINGS = 5  # a file; what is no log at all has a damaged line for each of its lines
 
 
@@ -72,6 +74,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Only of one that did not fail.
         """
         return math.exp(sum(math.log(max(ns, 1)) for ns in self.ns.values()) / len(self.ns))
+
+    @property
+    def task_ns(self) -> float:
+        """Time of the shortest task that it can be divided into; 0 where its id has no extent.
+
+        Only of one that did not fail.
+        """
+        extent = _EXTENT.search(self.id)
+        if extent is None:
+            return 0.0
+        fewest = min(self.ns)
+        return self.ns[fewest] * fewest / int(extent[1])
 
 
 class _Version(msgspec.Struct):

@@ -2,10 +2,11 @@
 
 Reference: VELTAIR, section 4.1, Algorithm 1, lines 3 and 5 to 10.
 
-Differs: the fastest sample is always among the chosen, and the first of them: a model alone on its
-machine must not pay for the versions. The paper's frontier holds the least of parallelism and block
-size among what meets the QoS, and nothing in it keeps the fastest. Where no sample meets the QoS,
-or there is none to meet, those near the fastest stand in for those within it.
+Differs: the fastest sample, or one as fast of shorter tasks, is always among the chosen, and the
+first of them: a model alone on its machine must not pay for the versions. The paper's frontier
+holds the least of parallelism and block size among what meets the QoS, and nothing in it keeps the
+fastest. Where no sample meets the QoS, or there is none to meet, those near the fastest stand in
+for those within it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from veltair.compiler.kernels.choices import Choice
 
 # Without a QoS, a sample this much slower than the fastest is no variant that anyone would want.
 _SLOWEST_WITHOUT_QOS = 2.0
+# Samples this near to the fastest are as fast: measuring anew would tell them apart as well. Among
+# them the shortest tasks decide, down to a length: a core leaves, or joins, at the end of a task.
+# (sched::ModelPlan chooses among the variants by the same rule.)
+_AS_FAST = 1.03
+_SHORT_TASK_NS = 100_000
 # Where none meets the QoS, those this near to the fastest are kept.
 _NEAR_FASTEST = 1.1
 
@@ -32,6 +38,7 @@ class Measured:
         solo_ns: time alone on all cores.
         mean_ns: geometric mean of the times alone over the core counts: what is fastest by it is
             fast on few cores too.
+        task_ns: what its shortest task takes; 0 where nobody knows.
     """
 
     choice: Choice
@@ -39,6 +46,7 @@ class Measured:
     block_bytes: int
     solo_ns: int
     mean_ns: float
+    task_ns: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +118,14 @@ def uniform(samples: Sequence[Measured], count: int) -> list[Measured]:
     return [samples[i * len(samples) // count] for i in range(count)]
 
 
+def _fastest(samples: Sequence[Measured]) -> Measured:
+    limit_ns = _AS_FAST * min(s.mean_ns for s in samples)
+    return min(
+        (s for s in samples if s.mean_ns <= limit_ns),
+        key=lambda s: (max(s.task_ns, _SHORT_TASK_NS), s.mean_ns, s.block_bytes),
+    )
+
+
 def select(samples: Sequence[Measured], share_ns: int, most: int) -> Selection:
     """Chooses the variants of a layer.
 
@@ -118,7 +134,7 @@ def select(samples: Sequence[Measured], share_ns: int, most: int) -> Selection:
         share_ns: the layer's share of the QoS; 0 for none.
         most: variants, at least 1.
     """
-    fastest = min(samples, key=lambda s: (s.mean_ns, s.block_bytes))
+    fastest = _fastest(samples)
     quickest_ns = min(s.solo_ns for s in samples)
     missed_ns = max(quickest_ns - share_ns, 0) if share_ns else 0
     limit_ns = share_ns

@@ -286,6 +286,7 @@ def _measured(record: Record) -> Measured:
         block_bytes=record.block_bytes,
         solo_ns=record.solo_ns,
         mean_ns=record.mean_ns,
+        task_ns=record.task_ns,
     )
 
 

@@ -440,7 +440,8 @@ veltair::sched::ModelProfile make_profile(int64_t qos_ns, std::vector<int32_t> c
                                           int32_t levels, std::vector<int64_t> model_ns,
                                           std::vector<int32_t> variants,
                                           std::vector<int64_t> layer_ns,
-                                          std::vector<int64_t> layer_flops, int32_t priority) {
+                                          std::vector<int64_t> layer_flops,
+                                          std::vector<int32_t> parallel_extents, int32_t priority) {
   veltair::sched::ModelProfile profile{.qos_ns = qos_ns,
                                        .priority = priority,
                                        .cores = std::move(cores),
@@ -449,6 +450,7 @@ veltair::sched::ModelProfile make_profile(int64_t qos_ns, std::vector<int32_t> c
                                        .variants = std::move(variants),
                                        .layer_ns = std::move(layer_ns),
                                        .layer_flops = std::move(layer_flops),
+                                       .parallel_extents = std::move(parallel_extents),
                                        .first_row = {}};
   profile.finish();
   return profile;
@@ -698,7 +700,8 @@ void bind_sched_records(nb::module_& m) {
       .value("NO_TARGET", CoreNeed::kNoTarget);
   nb::class_<ModelProfile>(m, "ModelProfile")
       .def(nb::new_(&make_profile), nb::kw_only(), "qos_ns"_a, "cores"_a, "levels"_a, "model_ns"_a,
-           "variants"_a, "layer_ns"_a, "layer_flops"_a = std::vector<int64_t>{}, "priority"_a = 1)
+           "variants"_a, "layer_ns"_a, "layer_flops"_a = std::vector<int64_t>{},
+           "parallel_extents"_a = std::vector<int32_t>{}, "priority"_a = 1)
       .def_ro("qos_ns", &ModelProfile::qos_ns)
       .def_ro("cores", &ModelProfile::cores)
       .def_ro("levels", &ModelProfile::levels)
@@ -707,6 +710,7 @@ void bind_sched_records(nb::module_& m) {
       .def_ro("variants", &ModelProfile::variants)
       .def_ro("layer_ns", &ModelProfile::layer_ns)
       .def_ro("layer_flops", &ModelProfile::layer_flops)
+      .def_ro("parallel_extents", &ModelProfile::parallel_extents)
       .def_prop_ro("layers", &ModelProfile::layers)
       .def_static("unknown", &ModelProfile::unknown)
       .def("resampled", &veltair::sched::resampled, "cores"_a);

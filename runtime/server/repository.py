@@ -124,7 +124,7 @@ def _served(found: FoundArtifact) -> ServedModel:
         name=found.name,
         version=found.version,
         folder=found.folder,
-        profile=to_profile(manifest.profile, manifest.qos_ns) if manifest else None,
+        profile=to_profile(manifest) if manifest else None,
         signature=Signature(
             inputs=manifest.inputs if manifest else (), outputs=manifest.outputs if manifest else ()
         ),

@@ -138,7 +138,7 @@ def _load(
         try:
             artifact = open_artifact(Path(folder), verify=False)
             native = load_native(artifact.folder, artifact.manifest)
-            profile = to_profile(artifact.manifest.profile, artifact.manifest.qos_ns)
+            profile = to_profile(artifact.manifest)
         except (VeltairError, ValueError, MemoryError) as error:
             errors[index] = str(error) or type(error).__name__
         else:

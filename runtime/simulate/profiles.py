@@ -131,7 +131,7 @@ def _find(folder: Path, name: str, field: str) -> Path:
 def _from_artifact(path: Path, model: ModelSection) -> sched.ModelProfile:
     manifest = read_manifest(resolve_folder(path))
     qos_ns = manifest.qos_ns if model.qos_ms is None else round(model.qos_ms * NS_PER_MS)
-    return to_profile(manifest.profile, qos_ns, priority=model.priority)
+    return to_profile(manifest, qos_ns=qos_ns, priority=model.priority)
 
 
 def _from_csv(path: Path, model: ModelSection, field: str) -> sched.ModelProfile:

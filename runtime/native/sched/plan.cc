@@ -3,8 +3,41 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 
 namespace veltair::sched {
+namespace {
+
+// Variants this near to the fastest are as fast. Among them the shortest tasks decide, down to a
+// length: a core leaves, or joins, at the end of a task. (The compiler's selection has the same
+// rule.)
+constexpr double kAsFast = 1.03;
+constexpr int64_t kShortTaskNs = 100'000;
+
+uint16_t best_variant(const ModelProfile& profile, int32_t layer, int32_t cores, int32_t level) {
+  const auto time_on = [&](int32_t variant, int32_t count) {
+    return interpolated(profile.cores, count, [&](size_t i) {
+      return profile.layer_time(layer, variant, static_cast<int32_t>(i), level);
+    });
+  };
+  const int32_t variants = profile.variants[layer];
+  int64_t fastest_ns = time_on(0, cores);
+  for (int32_t v = 1; v < variants; ++v) fastest_ns = std::min(fastest_ns, time_on(v, cores));
+  const auto limit_ns = static_cast<int64_t>(kAsFast * static_cast<double>(fastest_ns));
+  std::pair<int64_t, int64_t> best{INT64_MAX, INT64_MAX};  // of its task, of its layer
+  int32_t found = 0;
+  for (int32_t v = 0; v < variants; ++v) {
+    const int64_t time_ns = time_on(v, cores);
+    // Where tasks aren't known all are alike, and the fastest is found.
+    const int64_t task_ns = std::max(profile.task_time(layer, v, time_on(v, 1)), kShortTaskNs);
+    if (time_ns > limit_ns || std::pair(task_ns, time_ns) >= best) continue;
+    best = {task_ns, time_ns};
+    found = v;
+  }
+  return static_cast<uint16_t>(found);
+}
+
+}  // namespace
 
 ModelPlan::ModelPlan(const ModelProfile& profile, int32_t total_cores, int32_t versions)
     : layers_(profile.layers()),
@@ -36,18 +69,7 @@ void ModelPlan::choose_variants(const ModelProfile& profile, int32_t versions) {
     const int32_t level = versions == kOwnVersions ? each : clamped(versions);
     for (int32_t cores = 1; cores <= total_cores_; ++cores) {
       for (int32_t l = 0; l < layers_; ++l) {
-        int32_t best = 0;
-        int64_t best_ns = 0;
-        for (int32_t v = 0; v < profile.variants[l]; ++v) {
-          const int64_t time_ns = interpolated(profile.cores, cores, [&](size_t i) {
-            return profile.layer_time(l, v, static_cast<int32_t>(i), level);
-          });
-          if (v == 0 || time_ns < best_ns) {
-            best = v;
-            best_ns = time_ns;
-          }
-        }
-        variants_.push_back(static_cast<uint16_t>(best));
+        variants_.push_back(best_variant(profile, l, cores, level));
       }
     }
   }

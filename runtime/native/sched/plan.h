@@ -14,7 +14,7 @@ namespace veltair::sched {
 //
 // A layer's share of the target is in proportion to its floating-point operations where the profile
 // has them, and to its profiled time otherwise. On each number of cores and at each interference
-// level a layer runs the variant that is fastest there.
+// level a layer runs the variant that is fastest there, or one as fast of shorter tasks.
 //
 // Differs from the profile's tables: layer times are scaled by one factor per core count and level,
 // so that they add up to the measured time of a whole run; counts between the measured ones are

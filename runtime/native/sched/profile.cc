@@ -44,6 +44,12 @@ void ModelProfile::finish() {
   for (const int64_t flops : layer_flops) {
     if (flops < 0) throw std::invalid_argument("a layer's flops are from 0");
   }
+  if (!parallel_extents.empty() && parallel_extents.size() != static_cast<size_t>(rows)) {
+    throw std::invalid_argument("parallel_extents is not [layers][variants]");
+  }
+  for (const int32_t extent : parallel_extents) {
+    if (extent < 1) throw std::invalid_argument("a parallel extent is at least 1");
+  }
   if (qos_ns < 0) throw std::invalid_argument("a target is from 0 ns (0: none)");
   if (priority < 1) throw std::invalid_argument("a priority is at least 1");
   check_times(model_ns);

@@ -19,7 +19,10 @@ struct ModelProfile {
   std::vector<int32_t> variants;     // [layers]: how many variants each layer has
   std::vector<int64_t> layer_ns;     // [layers][variants of the layer][cores][levels]
   std::vector<int64_t> layer_flops;  // [layers], or empty where they aren't known
-  std::vector<int32_t> first_row;    // [layers]: index of a layer's first [cores][levels] table
+  // [layers][variants of the layer]: tasks that a kernel can be divided into; or empty where they
+  // aren't known
+  std::vector<int32_t> parallel_extents;
+  std::vector<int32_t> first_row;  // [layers]: index of a layer's first [cores][levels] table
 
   int32_t layers() const { return static_cast<int32_t>(variants.size()); }
   // The whole model on the `core_index`-th measured count.
@@ -30,6 +33,11 @@ struct ModelProfile {
   int64_t layer_time(int32_t layer, int32_t variant, int32_t core_index, int32_t level) const {
     const size_t row = static_cast<size_t>(first_row[layer]) + variant;
     return layer_ns[(row * cores.size() + core_index) * levels + level];
+  }
+  // The shortest task of a layer's variant, from its time on one core; 0 where nobody knows.
+  int64_t task_time(int32_t layer, int32_t variant, int64_t one_core_ns) const {
+    if (parallel_extents.empty()) return 0;
+    return one_core_ns / parallel_extents[static_cast<size_t>(first_row[layer]) + variant];
   }
   // Throws std::invalid_argument where the tables' sizes contradict each other; fills `first_row`.
   void finish();

@@ -151,7 +151,7 @@ def test_damaged_interference_is_refused(tmp_path: Path, change: dict[str, Any],
 def test_policies_see_the_levels(tmp_path: Path) -> None:
     """The product's first variant is fastest alone, its second one under interference."""
     manifest = write_tiny_artifact(tmp_path / "1", profile=disturbed_profile())
-    profile = to_profile(manifest.profile, manifest.qos_ns)
+    profile = to_profile(manifest)
     assert profile.levels == 3
     plan = sched.ModelPlan(profile, 2)
     assert [plan.variant(0, cores, level) for cores in (1, 2) for level in range(3)] == [

@@ -208,6 +208,8 @@ def test_a_simulation_with_another_policy_is_refused() -> None:
         ({"cores": [0, 2, 4]}, "core counts from 1"),
         ({"qos_ns": -1}, "a target is from 0 ns"),
         ({"layer_flops": [1, -1, 1]}, "flops are from 0"),
+        ({"parallel_extents": [1, 1]}, "parallel_extents is not"),
+        ({"parallel_extents": [1, 0, 1]}, "extent is at least 1"),
         ({"layer_ns": [2**62] * 9}, "from 0 to 1000 s"),
         ({"layer_ns": [1] * 8}, "layer_ns is not"),
     ],
@@ -250,6 +252,27 @@ def test_a_plan_is_asked_about_what_it_has() -> None:
         with pytest.raises(ValueError, match=r" of |from 0"):
             ask()
     assert plan.time_ns(0, 3, 1, 7) == plan.time_ns(0, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("extents", "chosen"), [([2, 16, 64], [1, 0]), ([64, 16, 2], [0, 0]), ([], [0, 0])]
+)
+def test_of_variants_as_fast_the_one_of_shorter_tasks_runs(
+    extents: list[int], chosen: list[int]
+) -> None:
+    """On one core the second takes 2 % longer than the first, on two 10 %, and the third 20 %."""
+    made = sched.ModelProfile(
+        qos_ns=0,
+        cores=[1, 2],
+        levels=1,
+        model_ns=[1_000_000, 500_000],
+        variants=[3],
+        layer_ns=[1_000_000, 500_000, 1_020_000, 550_000, 1_200_000, 600_000],
+        parallel_extents=extents,
+    )
+    plan = sched.ModelPlan(made, 2)
+    assert [plan.variant(0, cores) for cores in (1, 2)] == chosen
+    assert plan.time_ns(0, 1, 1) == (1_020_000 if chosen[0] else 1_000_000)
 
 
 def layered(qos_ns: int, times_ns: list[list[int]]) -> sched.ModelProfile:

@@ -55,6 +55,20 @@ def test_what_is_appended_is_read(tmp_path: Path) -> None:
     assert quietly(tmp_path / "new" / "net.jsonl") == [record(i) for i in range(3)]
 
 
+@pytest.mark.parametrize(
+    ("id_", "ns", "task_ns"),
+    [
+        ("conv3x3_direct_oc2x16_px14_r7_p8_bias_relu", {1: 800, 2: 500}, 100),
+        ("maxpool3x3_c16_px10_p4", {2: 500}, 250),
+        ("relayout", {1: 800}, 0),
+    ],
+)
+def test_a_variants_id_says_how_short_its_tasks_are(
+    id_: str, ns: dict[int, int], task_ns: float
+) -> None:
+    assert record(id=id_, ns=ns).task_ns == task_ns
+
+
 def test_no_file_is_an_empty_log(tmp_path: Path) -> None:
     assert quietly(tmp_path / "none.jsonl") == []
 

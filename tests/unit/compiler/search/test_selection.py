@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +56,20 @@ def test_the_fastest_is_first_and_no_more_than_asked_are_chosen(
     assert chosen[0].solo_ns == min(s.solo_ns for s in samples)
     assert len(chosen) <= most
     assert len({id(c) for c in chosen}) == len(chosen)
+
+
+def test_of_those_as_fast_the_one_of_the_shortest_tasks_is_first() -> None:
+    coarse, fine, finest, slow = (
+        dataclasses.replace(sample(i, i, solo_ns), task_ns=task_ns)
+        for i, (solo_ns, task_ns) in enumerate(
+            [(1000, 900e3), (1020, 120e3), (1025, 90e3), (1040, 10e3)], start=1
+        )
+    )
+    assert select([coarse, fine, slow], 0, 5).chosen[0] is fine
+    assert select([coarse, fine, finest, slow], 0, 5).chosen[0] is finest
+    # Tasks this short are short enough: the faster one, though its tasks are longer.
+    quick = dataclasses.replace(sample(5, 5, 1021), task_ns=95e3)
+    assert select([coarse, finest, quick], 0, 5).chosen[0] is quick
 
 
 def test_samples_beyond_the_share_are_no_variants() -> None:
