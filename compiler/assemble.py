@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veltair.compiler.codegen import symbol_of
+from veltair.compiler.codegen import serialized
 from veltair.compiler.graph import Array
 from veltair.compiler.kernels.choices import Choice
 from veltair.compiler.kernels.spec import Kernel
@@ -38,6 +38,7 @@ def assemble(
     requests: Sequence[Request],
     choices: Sequence[Sequence[Choice]] = (),
     build: Callable[[Request, Choice], Kernel] | None = None,
+    on_kernel: Callable[[str, str], None] = lambda *_: None,
 ) -> Assembly:
     """Makes each distinct kernel once, packs the constants, and describes the layers.
 
@@ -46,6 +47,7 @@ def assemble(
         choices: of each layer's variants, the first first; a layer without gets its request's own
             kernel.
         build: makes a layer's kernel of a choice.
+        on_kernel: hears of each kernel as it is made: its symbol, and its PrimFunc as JSON.
     """
     kernels: dict[object, NamedKernel] = {}
     weights = WeightStore()
@@ -56,7 +58,10 @@ def assemble(
         for choice in (choices[number] if choices else ()) or (None,):
             key = (request.key, choice)
             if key not in kernels:
-                kernels[key] = _named(request, choice, build)
+                kernel = _made(request, choice, build)
+                symbol, text = serialized(kernel)
+                kernels[key] = NamedKernel(symbol=symbol, kernel=kernel)
+                on_kernel(symbol, text)
             named = kernels[key]
             arguments = tuple(_argument(a, named.kernel, weights) for a in request.arguments)
             variants.append(_variant(named, arguments))
@@ -66,15 +71,13 @@ def assemble(
     return Assembly(layers=tuple(layers), kernels=tuple(distinct.values()), weights=weights)
 
 
-def _named(
+def _made(
     request: Request, choice: Choice | None, build: Callable[[Request, Choice], Kernel] | None
-) -> NamedKernel:
+) -> Kernel:
     if choice is None:
-        kernel = request.build()
-    else:
-        assert build is not None
-        kernel = build(request, choice)
-    return NamedKernel(symbol=symbol_of(kernel), kernel=kernel)
+        return request.build()
+    assert build is not None
+    return build(request, choice)
 
 
 def _unique(base: str, taken: set[str]) -> str:

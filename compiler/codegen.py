@@ -10,13 +10,13 @@ that its loader fills.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import re
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -29,9 +29,9 @@ from tvm.tirx import PrimFunc
 from veltair.compiler.kernels.default import REASSOCIATE
 from veltair.compiler.kernels.intrinsics import prefer_polynomials
 from veltair.compiler.kernels.spec import Kernel
-from veltair.compiler.scratch import scratch
 from veltair.compiler.toolchain import system_compiler
 from veltair.runtime.errors import InputError, VeltairError
+from veltair.runtime.scratch import scratch
 
 _TRIPLE = "x86_64-unknown-linux-gnu"
 # Starting a worker and importing TVM there costs as much as a few kernels.
@@ -66,12 +66,15 @@ def target(isa: str, *, reassociate: bool = False) -> Target:
     )
 
 
-def symbol_of(kernel: Kernel) -> str:
-    """The kernel's name in a library: its id, and a digest of what it computes."""
-    text = tvm.ir.save_json(kernel.func)
+def serialized(kernel: Kernel) -> tuple[str, str]:
+    """The kernel's name in a library, and its PrimFunc as JSON.
+
+    The name is the kernel's id, and a digest of what it computes.
+    """
+    text = str(tvm.ir.save_json(kernel.func))
     suffix = hashlib.sha256(text.encode()).hexdigest()[:8]
     stem = re.sub(r"\W", "_", kernel.variant_id)[:64]
-    return f"{stem}_{suffix}"
+    return f"{stem}_{suffix}", text
 
 
 def lower(symbol: str, func: PrimFunc, isa: str) -> Module:
@@ -86,42 +89,103 @@ def lower(symbol: str, func: PrimFunc, isa: str) -> Module:
         )
 
 
-def build_library(
-    kernels: Sequence[tuple[str, PrimFunc]],
-    isa: str,
-    output: Path,
-    *,
-    jobs: int,
-    on_built: Callable[[str], None],
-    ready: Mapping[str, Path] | None = None,
-) -> None:
-    """Compiles kernels and links them into one shared library.
+class LibraryBuilder:
+    """Compiles kernels, each as soon as it is known, and links them into one shared library.
 
-    Args:
-        kernels: symbol and PrimFunc of each; symbols are unique.
-        isa: instruction set, see `target`.
-        output: the library; its folder exists.
-        jobs: processes that compile.
-        on_built: called with the symbol of each kernel as it is done, in any order.
-        ready: objects of kernels that were compiled before, by symbol, for this instruction set.
-
-    Raises:
-        InputError: no C++ compiler on this machine, or an unknown instruction set.
-        VeltairError: a kernel can't be compiled (named by its symbol), or linking failed.
+    A context manager: on its end its processes have ended and its files are gone. Thread-safety:
+    for one thread.
     """
-    compiler = system_compiler()
-    target(isa)
-    with scratch("codegen") as folder:
-        objects = {symbol: folder / f"{i}.o" for i, (symbol, _) in enumerate(kernels)}
-        found = {symbol: path for symbol, path in (ready or {}).items() if symbol in objects}
-        missing = [kernel for kernel in kernels if kernel[0] not in found]
-        if jobs <= 1 or len(missing) < _MIN_KERNELS_FOR_POOL:
-            built = _compile_here(missing, isa, objects)
-        else:
-            built = _compile_in_pool(missing, isa, objects, min(jobs, len(missing)))
-        for symbol in itertools.chain(found, built):
+
+    def __init__(self, isa: str, *, jobs: int, ready: Mapping[str, Path] | None = None) -> None:
+        """Makes a library of no kernels.
+
+        Args:
+            isa: instruction set, see `target`.
+            jobs: processes that compile.
+            ready: objects of kernels that were compiled before, by symbol, for this instruction
+                set.
+
+        Raises:
+            InputError: no C++ compiler on this machine, or an unknown instruction set.
+        """
+        self._compiler = system_compiler()
+        target(isa)
+        self._isa = isa
+        self._jobs = jobs
+        self._ready = ready or {}
+        self._objects: dict[str, Path] = {}  # of every kernel
+        self._few: list[tuple[str, str]] = []  # that wait until there are enough for a pool
+        self._futures: dict[Future[None], str] = {}
+        self._pool: ProcessPoolExecutor | None = None
+        self._context = ExitStack()
+
+    def __enter__(self) -> LibraryBuilder:
+        """Returns itself."""
+        self._folder = self._context.enter_context(scratch("codegen"))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Gives up what isn't compiled yet."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._context.close()
+
+    def add(self, symbol: str, text: str) -> None:
+        """Begins to compile a kernel; the second of a symbol is the same kernel.
+
+        Args:
+            symbol: see `serialized`.
+            text: its PrimFunc as JSON.
+        """
+        if symbol in self._objects:
+            return
+        if symbol in self._ready:
+            self._objects[symbol] = self._ready[symbol]
+            return
+        self._objects[symbol] = self._folder / f"{len(self._objects)}.o"
+        self._few.append((symbol, text))
+        if self._jobs > 1 and (self._pool is not None or len(self._few) >= _MIN_KERNELS_FOR_POOL):
+            self._submit()
+
+    def _submit(self) -> None:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(self._jobs, mp_context=get_context("spawn"))
+        for symbol, text in self._few:
+            job = self._pool.submit(_compile_text, symbol, text, self._isa, self._objects[symbol])
+            self._futures[job] = symbol
+        self._few.clear()
+
+    def link(self, output: Path, on_built: Callable[[str], None]) -> None:
+        """Waits for the kernels and links them.
+
+        Args:
+            output: the library; its folder exists.
+            on_built: called with the symbol of each kernel as it is done, in any order.
+
+        Raises:
+            VeltairError: a kernel can't be compiled (named by its symbol), or linking failed.
+        """
+        for symbol in self._objects:
+            if symbol in self._ready:
+                on_built(symbol)
+        for symbol, text in self._few:
+            try:
+                _compile_text(symbol, text, self._isa, self._objects[symbol])
+            except Exception as error:
+                raise _build_error(symbol, error) from error
             on_built(symbol)
-        _link(compiler, list({**objects, **found}.values()), output)
+        for future in as_completed(self._futures):
+            try:
+                future.result()
+            except BrokenProcessPool as error:
+                raise VeltairError(
+                    f"a compiler process ended while {len(self._futures)} kernels were built "
+                    f"({self._futures[future]} among them): likely out of memory; use fewer jobs"
+                ) from error
+            except Exception as error:
+                raise _build_error(self._futures[future], error) from error
+            on_built(self._futures[future])
+        _link(self._compiler, list(self._objects.values()), output)
 
 
 def link(objects: Sequence[Path], output: Path) -> None:
@@ -132,41 +196,6 @@ def link(objects: Sequence[Path], output: Path) -> None:
         VeltairError: linking failed.
     """
     _link(system_compiler(), objects, output)
-
-
-def _compile_here(
-    kernels: Sequence[tuple[str, PrimFunc]], isa: str, objects: dict[str, Path]
-) -> Iterator[str]:
-    for symbol, func in kernels:
-        try:
-            lower(symbol, func, isa).write_to_file(str(objects[symbol]), "o")
-        except Exception as error:
-            raise _build_error(symbol, error) from error
-        yield symbol
-
-
-def _compile_in_pool(
-    kernels: Sequence[tuple[str, PrimFunc]], isa: str, objects: dict[str, Path], jobs: int
-) -> Iterator[str]:
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
-    try:
-        futures: dict[Future[None], str] = {
-            pool.submit(_compile_text, symbol, tvm.ir.save_json(func), isa, objects[symbol]): symbol
-            for symbol, func in kernels
-        }
-        for future in as_completed(futures):
-            try:
-                future.result()
-            except BrokenProcessPool as error:
-                raise VeltairError(
-                    f"a compiler process ended while {len(futures)} kernels were built "
-                    f"({futures[future]} among them): likely out of memory; use fewer jobs"
-                ) from error
-            except Exception as error:
-                raise _build_error(futures[future], error) from error
-            yield futures[future]
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _compile_text(symbol: str, text: str, isa: str, output: Path) -> None:

@@ -11,12 +11,11 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-import msgspec
 import onnx
 
 from veltair.compiler import codegen
 from veltair.compiler.artifact_writer import check_absent, digest, staged
-from veltair.compiler.assemble import Assembly, assemble
+from veltair.compiler.assemble import assemble
 from veltair.compiler.clean import Shape, load_clean
 from veltair.compiler.expand import expand_regions
 from veltair.compiler.graph import Graph, from_model
@@ -26,10 +25,9 @@ from veltair.compiler.lower import Request, lower
 from veltair.compiler.memory import check_memory, explained_shortage
 from veltair.compiler.passes import prepare
 from veltair.compiler.passes.plan import plan_memory
-from veltair.compiler.profile import doubt, measure_profile, order_variants, unmeasured
+from veltair.compiler.profile import doubt, measure_profile, unmeasured
 from veltair.compiler.progress import Progress
 from veltair.compiler.reference import check
-from veltair.compiler.scratch import scratch
 from veltair.compiler.search.log import log_place
 from veltair.compiler.search.samples import SEARCH_FILE, QosShare, SearchReport
 from veltair.compiler.search.spaces import build
@@ -47,6 +45,7 @@ from veltair.runtime.manifest import (
     TensorSpec,
 )
 from veltair.runtime.model import Model
+from veltair.runtime.scratch import scratch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +162,12 @@ def _compile_into(
     with scratch("objects") as objects:
         found = find_variants(requests, options.search, objects, progress)
         choices = [layer.choices for layer in found.layers]
-        assembly = assemble(requests, choices, partial(_build, options.isa))
-        _write_files(folder, assembly, options, found.objects, progress)
+        with codegen.LibraryBuilder(options.isa, jobs=options.jobs, ready=found.objects) as library:
+            build = partial(_build, options.isa)
+            assembly = assemble(requests, choices, build, on_kernel=library.add)
+            assembly.weights.write(folder / WEIGHTS_FILE)
+            progress.stage("building kernels", len(assembly.kernels))
+            library.link(folder / KERNELS_FILE, progress.step)
     searched = report([layer.name for layer in assembly.layers], requests, found, options.search)
     (folder / SEARCH_FILE).write_bytes(searched.to_json())
     manifest = Manifest(
@@ -188,13 +191,11 @@ def _compile_into(
     watch, begun_ns = Watch(), time.monotonic_ns()
     progress.stage("checking against ONNX Runtime", 1)
     difference = check(loaded, model)
-    manifest = order_variants(loaded, manifest)
-    _write_manifest(folder, manifest)
-    loaded = Model.load(folder, verify=False)
-    profile = measure_profile(loaded, manifest, progress, levels=options.levels)
+    manifest = measure_profile(
+        loaded, manifest, progress, levels=options.levels, fastest_first=True
+    )
     processor_s = (time.monotonic_ns() - begun_ns) / 1e9 * (os.cpu_count() or 1)
     doubted = doubt(watch.seen(), processor_s)
-    manifest = msgspec.structs.replace(manifest, profile=profile)
     if not doubted:  # what a busy machine measured is no reason to remove anything
         manifest, searched = remove_spare(folder, manifest, searched)
     _write_manifest(folder, manifest)
@@ -203,25 +204,6 @@ def _compile_into(
 
 def _build(isa: str, request: Request, choice: Choice) -> Kernel:
     return build(request.key, isa, choice)
-
-
-def _write_files(
-    folder: Path,
-    assembly: Assembly,
-    options: CompileOptions,
-    ready: Mapping[str, Path],
-    progress: Progress,
-) -> None:
-    assembly.weights.write(folder / WEIGHTS_FILE)
-    progress.stage("building kernels", len(assembly.kernels))
-    codegen.build_library(
-        [(named.symbol, named.kernel.func) for named in assembly.kernels],
-        options.isa,
-        folder / KERNELS_FILE,
-        jobs=options.jobs,
-        on_built=progress.step,
-        ready=ready,
-    )
 
 
 def _write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 MOST_LEVELS = 20
 _ROUNDS = 15
 _WARM_UP_ROUNDS = 3
-_BUDGET_NS = 2_000_000_000  # a core count; large models run fewer rounds
-_FEWEST_ROUNDS = 3
-_ORDER_ROUNDS = 7
+_BUDGET_NS = 3_000_000_000  # a core count; large models, and those of many variants, run less
+_FEWEST_ROUNDS = 5
+_LEVEL_TURNS = 3
 _LEAST_DOUBTFUL_S = 0.1  # processor time of others; the kernel counts it in steps of some ms
 
 
@@ -43,8 +43,13 @@ def unmeasured(layers: Sequence[Layer]) -> Profile:
 
 
 def measure_profile(
-    model: Model, manifest: Manifest, progress: Progress, *, levels: int = 1
-) -> Profile:
+    model: Model,
+    manifest: Manifest,
+    progress: Progress,
+    *,
+    levels: int = 1,
+    fastest_first: bool = False,
+) -> Manifest:
     """Medians over some rounds of the whole model, so that the caches are as they will be.
 
     Args:
@@ -52,20 +57,30 @@ def measure_profile(
         manifest: its manifest.
         progress: hears of each core count.
         levels: of interference, the one alone included; a machine that has fewer gets what it has.
+        fastest_first: put each layer's fastest variant first. A search measures a layer by itself;
+            which of its best is best among the other layers' data is seen only here.
+
+    Returns:
+        The manifest with the profile, and perhaps its variants in another order.
 
     Raises:
         InputError: more levels than one, and no processor that a bubble could have.
     """
     if levels == 1:
-        return _profile(model, manifest, progress, _Conditions.alone(model.cpus))
+        return _profiled(model, manifest, progress, _Conditions.alone(model.cpus), fastest_first)
     progress.stage("calibrating interference", 1)
     calibration = calibrate(model.cpus, levels)
-    return measure_disturbed(model, manifest, progress, calibration)
+    return measure_disturbed(model, manifest, progress, calibration, fastest_first=fastest_first)
 
 
 def measure_disturbed(
-    model: Model, manifest: Manifest, progress: Progress, calibration: Calibration
-) -> Profile:
+    model: Model,
+    manifest: Manifest,
+    progress: Progress,
+    calibration: Calibration,
+    *,
+    fastest_first: bool = False,
+) -> Manifest:
     """The same, at the levels of a calibration.
 
     On core counts that leave the bubbles theirs everything is measured, the levels in turns. On
@@ -75,7 +90,7 @@ def measure_disturbed(
     """
     with Bubbles(calibration.sides.bubbles, calibration.footprint_bytes) as bubbles:
         conditions = _Conditions.beside(bubbles, calibration, model.cpus)
-        return _profile(model, manifest, progress, conditions)
+        return _profiled(model, manifest, progress, conditions, fastest_first)
 
 
 def fewer_levels(profile: Profile, wanted: int) -> str:
@@ -145,52 +160,60 @@ class _Conditions:
         return self.curve.rates if count <= self.measured_cores else self.curve.rates[:1]
 
 
-def _profile(
-    model: Model, manifest: Manifest, progress: Progress, conditions: _Conditions
-) -> Profile:
+def _profiled(
+    model: Model,
+    manifest: Manifest,
+    progress: Progress,
+    conditions: _Conditions,
+    fastest_first: bool,
+) -> Manifest:
     counts = tuple(range(1, len(model.cpus) + 1))
     progress.stage("profiling", len(counts))
     measured = []
     for count in counts:
-        measured.append(_measure(model, conditions, count))
+        measured.append(_layer_times(model, conditions, count))
         progress.step(f"{count} core{'s' if count > 1 else ''}")
-    most = measured[conditions.measured_cores - 1]
-    columns = [_completed(each, most) for each in measured]
-    layer_ns = tuple(
-        tuple(
-            tuple(column.layer_ns[i][v] for column in columns) for v in range(len(layer.variants))
-        )
-        for i, layer in enumerate(manifest.layers)
-    )
-    return Profile(
+    orders = [_order(times, measured[-1][i]) for i, times in enumerate(measured[0])]
+    if not fastest_first:
+        orders = [list(range(len(order))) for order in orders]
+    first = [order[0] for order in orders]
+    runs = [_run_times(model, conditions, count, first) for count in counts]
+    profile = Profile(
         machine=machine_facts(),
         cores=counts,
         levels=conditions.curve.slowdowns,
-        layer_ns=layer_ns,
-        model_ns=tuple(column.model_ns for column in columns),
+        layer_ns=tuple(
+            tuple(_completed([times[i][v] for times in measured], conditions) for v in order)
+            for i, order in enumerate(orders)
+        ),
+        model_ns=_completed(runs, conditions),
         interference=conditions.interference,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Column:
-    """Times on one core count: of each layer and variant, and of a whole run, at each level."""
-
-    layer_ns: list[list[tuple[int, ...]]]
-    model_ns: tuple[int, ...]
-
-
-def _completed(column: _Column, most: _Column) -> _Column:
-    """The column with the levels that could not be measured on so many cores."""
-    if len(column.model_ns) == len(most.model_ns):
-        return column
-    return _Column(
-        layer_ns=[
-            [slowed(row[0], like) for row, like in zip(layer, like_layer, strict=True)]
-            for layer, like_layer in zip(column.layer_ns, most.layer_ns, strict=True)
-        ],
-        model_ns=slowed(column.model_ns[0], most.model_ns),
+    layers = tuple(
+        msgspec.structs.replace(layer, variants=tuple(layer.variants[v] for v in order))
+        for layer, order in zip(manifest.layers, orders, strict=True)
     )
+    return msgspec.structs.replace(manifest, layers=layers, profile=profile)
+
+
+_Times = tuple[int, ...]  # ns, at each level that was measured
+
+
+def _order(few: Sequence[_Times], most: Sequence[_Times]) -> list[int]:
+    """A layer's variants as they shall stand: the fastest alone first, the others as they do.
+
+    Args:
+        few: of each variant, on one core.
+        most: on all.
+    """
+    best = min(range(len(few)), key=lambda v: (math.prod((few[v][0], most[v][0])), v))
+    return [best, *(v for v in range(len(few)) if v != best)]
+
+
+def _completed(rows: Sequence[_Times], conditions: _Conditions) -> tuple[_Times, ...]:
+    """The times on each core count, with the levels that could not be measured on so many cores."""
+    most = rows[conditions.measured_cores - 1]
+    return tuple(row if len(row) == len(most) else slowed(row[0], most) for row in rows)
 
 
 def slowed(alone_ns: int, like_ns: Sequence[int]) -> tuple[int, ...]:
@@ -198,41 +221,6 @@ def slowed(alone_ns: int, like_ns: Sequence[int]) -> tuple[int, ...]:
     return tuple(
         max(1, min(round(alone_ns * time_ns / like_ns[0]), LONGEST_NS)) for time_ns in like_ns
     )
-
-
-def order_variants(model: Model, manifest: Manifest) -> Manifest:
-    """Puts each layer's fastest variant first, as the whole model runs it.
-
-    A search measures a layer by itself; which of its best is best among the other layers' data is
-    seen only here.
-
-    Args:
-        model: the loaded artifact.
-        manifest: its manifest.
-
-    Returns:
-        The manifest with its variants in another order; the profile must be measured anew.
-    """
-    if all(len(layer.variants) == 1 for layer in manifest.layers):
-        return manifest
-    inputs = sample_inputs(model.manifest.inputs)
-    choices = _choices(manifest)
-    tables = [
-        [
-            np.median(model.time_layers(inputs, model.cpus[:count], _ORDER_ROUNDS, chosen), axis=0)
-            for chosen in choices
-        ]
-        for count in sorted({1, len(model.cpus)})
-    ]
-    layers = []
-    for i, layer in enumerate(manifest.layers):
-        numbers = range(len(layer.variants))
-        mean = [math.prod(float(table[v][i]) for table in tables) for v in numbers]
-        best = min(numbers, key=lambda v: (mean[v], v))
-        variants = (layer.variants[best], *layer.variants[:best], *layer.variants[best + 1 :])
-        layers.append(msgspec.structs.replace(layer, variants=variants))
-    ordered = tuple(layers)
-    return msgspec.structs.replace(manifest, layers=ordered, profile=unmeasured(ordered))
 
 
 def _choices(manifest: Manifest) -> list[list[int]]:
@@ -262,35 +250,57 @@ def doubt(seen: Disturbance, processor_s: float) -> str:
     )
 
 
-def _measure(model: Model, conditions: _Conditions, count: int) -> _Column:
-    """Medians of each layer by each of its variants, and of a whole run, at each level."""
+def _layer_times(model: Model, conditions: _Conditions, count: int) -> list[list[_Times]]:
+    """Medians of each layer by each of its variants, at each level: [layer][variant][level]."""
     cores, rates = conditions.cpus[:count], conditions.rates(count)
-    conditions.set_rate(0)
-    fastest_ns = max(int(model.time_run(cores, _WARM_UP_ROUNDS).min()), 1)
-    rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, _BUDGET_NS // fastest_ns))
-    # In turns, so that what the machine does meanwhile is in every level alike.
-    turns = 1 if len(rates) == 1 else _FEWEST_ROUNDS
     inputs = sample_inputs(model.manifest.inputs)
-    counts = [len(layer.variants) for layer in model.manifest.layers]
     choices = _choices(model.manifest)
-    layer_ns: list[list[list[NDArray[np.int64]]]] = [[[] for _ in choices] for _ in rates]
-    run_ns: list[list[NDArray[np.int64]]] = [[] for _ in rates]
+    found: list[list[list[NDArray[np.int64]]]] = [[[] for _ in choices] for _ in rates]
+    rounds = _rounds(model, conditions, count, len(choices))
+    for level, turn_rounds in _turns(model, conditions, count, rounds):
+        for chosen, times in zip(choices, found[level], strict=True):
+            times.append(model.time_layers(inputs, cores, turn_rounds, chosen))
+    medians = [
+        [np.median(np.concatenate(times), axis=0) for times in by_choice] for by_choice in found
+    ]
+    return [
+        [tuple(max(1, int(level[v][i])) for level in medians) for v in range(len(layer.variants))]
+        for i, layer in enumerate(model.manifest.layers)
+    ]
+
+
+def _run_times(
+    model: Model, conditions: _Conditions, count: int, variants: Sequence[int]
+) -> _Times:
+    """Medians of a whole run, at each level."""
+    found: list[list[NDArray[np.int64]]] = [[] for _ in conditions.rates(count)]
+    rounds = _rounds(model, conditions, count, 1)
+    for level, turn_rounds in _turns(model, conditions, count, rounds):
+        cores = conditions.cpus[:count]
+        found[level].append(model.time_run(cores, turn_rounds, variants=variants))
+    return tuple(max(1, int(np.median(np.concatenate(times)))) for times in found)
+
+
+def _rounds(model: Model, conditions: _Conditions, count: int, runs: int) -> int:
+    """How many rounds of so many runs are worth their time; the caches are warm then."""
+    conditions.set_rate(0)
+    fastest_ns = max(int(model.time_run(conditions.cpus[:count], _WARM_UP_ROUNDS).min()), 1)
+    return max(_FEWEST_ROUNDS, min(_ROUNDS, _BUDGET_NS // (fastest_ns * runs)))
+
+
+def _turns(
+    model: Model, conditions: _Conditions, count: int, rounds: int
+) -> Iterator[tuple[int, int]]:
+    """The levels to measure and for how many rounds, while the bubbles are at their rates.
+
+    In turns, so that what the machine does meanwhile is in every level alike.
+    """
+    rates = conditions.rates(count)
+    turns = 1 if len(rates) == 1 else _LEVEL_TURNS
     for _ in range(turns):
         for level, rate in enumerate(rates):
             if turns > 1:
                 conditions.set_rate(rate)
-                model.time_run(cores, 1)
-            for chosen, times in zip(choices, layer_ns[level], strict=True):
-                times.append(model.time_layers(inputs, cores, -(-rounds // turns), chosen))
-            run_ns[level].append(model.time_run(cores, -(-rounds // turns)))
+                model.time_run(conditions.cpus[:count], 1)
+            yield level, -(-rounds // turns)
     conditions.set_rate(0)
-    medians = [
-        [np.median(np.concatenate(times), axis=0) for times in by_choice] for by_choice in layer_ns
-    ]
-    return _Column(
-        layer_ns=[
-            [tuple(max(1, int(level[v][i])) for level in medians) for v in range(n)]
-            for i, n in enumerate(counts)
-        ],
-        model_ns=tuple(max(1, int(np.median(np.concatenate(times)))) for times in run_ns),
-    )

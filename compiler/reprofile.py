@@ -11,8 +11,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from veltair.compiler.profile import doubt, measure_profile
 from veltair.compiler.search.samples import SEARCH_FILE, read_search
 from veltair.compiler.spare import no_spare, note_removed, without_spare
@@ -55,7 +53,7 @@ def profiled(folder: Path, progress: Progress, *, levels: int = 1) -> Profile:
         InputError: it can't be measured at so many levels.
     """
     model = Model.load(folder)
-    return measure_profile(model, model.manifest, progress, levels=levels)
+    return measure_profile(model, model.manifest, progress, levels=levels).profile
 
 
 def reprofile(folder: Path, progress: Progress, *, levels: int = 1) -> Reprofiled:
@@ -79,10 +77,9 @@ def reprofile(folder: Path, progress: Progress, *, levels: int = 1) -> Reprofile
     before = path.read_bytes()
     watch, begun_ns = Watch(), time.monotonic_ns()
     model = Model.load(folder, verify=False)
-    profile = measure_profile(model, model.manifest, progress, levels=levels)
+    measured = measure_profile(model, model.manifest, progress, levels=levels)
     processor_s = (time.monotonic_ns() - begun_ns) / 1e9 * (os.cpu_count() or 1)
     doubted = doubt(watch.seen(), processor_s)
-    measured = msgspec.structs.replace(model.manifest, profile=profile)
     search = read_search(folder)
     # What a busy machine measured is no reason to remove anything.
     manifest, removed = (

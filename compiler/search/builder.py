@@ -141,7 +141,7 @@ def run_job(job: Job) -> Built | Unbuilt:
     """Builds one candidate: its object and its packed operands."""
     try:
         kernel = build(job.spec, job.isa, job.choice)
-        symbol = codegen.symbol_of(kernel)
+        symbol, _ = codegen.serialized(kernel)
         path = job.target / f"{symbol}.o"
         codegen.lower(symbol, kernel.func, job.isa).write_to_file(str(path), "o")
         _pack(kernel, job)

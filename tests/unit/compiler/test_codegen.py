@@ -52,7 +52,10 @@ def build(
     kernels: list[tuple[str, PrimFunc]], folder: Path, jobs: int = 1
 ) -> tuple[Path, list[str]]:
     output, built = folder / "kernels.so", []
-    codegen.build_library(kernels, "x86-64-v3", output, jobs=jobs, on_built=built.append)
+    with codegen.LibraryBuilder("x86-64-v3", jobs=jobs) as library:
+        for symbol, func in kernels:
+            library.add(symbol, tvm.ir.save_json(func))
+        library.link(output, built.append)
     return output, built
 
 

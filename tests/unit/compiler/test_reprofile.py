@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from factories import disturbed_profile, write_tiny_artifact
 from typer.testing import CliRunner
 
 from veltair.compiler import reprofile as reprofiling
-from veltair.compiler.profile import fewer_levels, measure_disturbed, slowed
+from veltair.compiler.profile import fewer_levels, measure_disturbed, measure_profile, slowed
 from veltair.compiler.progress import Silent
 from veltair.compiler.reprofile import profiled, reprofile
 from veltair.proxy.levels import Calibration, Curve
@@ -25,7 +26,6 @@ from veltair.runtime.manifest import (
     LONGEST_NS,
     MANIFEST_FILE,
     Manifest,
-    Profile,
     read_manifest,
 )
 from veltair.runtime.model import Model
@@ -53,7 +53,7 @@ def calibration() -> Calibration:
 def test_every_variant_has_every_level_on_every_core_count(tmp_path: Path) -> None:
     manifest = write_tiny_artifact(tmp_path / "1")
     model = Model.load(tmp_path / "1")
-    found = measure_disturbed(model, manifest, Silent(), calibration())
+    found = measure_disturbed(model, manifest, Silent(), calibration()).profile
     assert found.levels == (0.0, 0.25, 1.5)
     assert found.cores == tuple(range(1, len(CPUS) + 1))
     made = found.interference
@@ -111,6 +111,36 @@ def test_bubbles_run_at_the_rate_of_the_level_that_is_measured(
     # In turns: not one level after the other.
     first = [rate for cores, rate in seen if cores == 1]
     assert first != sorted(first)
+
+
+@pytest.mark.parametrize("fastest_first", [False, True])
+def test_the_fastest_variant_comes_first_where_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fastest_first: bool
+) -> None:
+    manifest = write_tiny_artifact(tmp_path / "1")
+    runs: list[list[int]] = []
+
+    def time_layers(
+        self: Model, _inputs: object, _cores: object, rounds: int, variants: list[int]
+    ) -> np.ndarray:  # the product's second variant is the faster one
+        return np.tile([100 - 10 * variants[0], 50], (rounds, 1))
+
+    def time_run(
+        self: Model, _cores: object, rounds: int, variants: list[int] | None = None
+    ) -> np.ndarray:
+        runs.append(list(variants or ()))
+        return np.full(rounds, 160)
+
+    monkeypatch.setattr(Model, "time_layers", time_layers)
+    monkeypatch.setattr(Model, "time_run", time_run)
+    model = Model.load(tmp_path / "1")
+    found = measure_profile(model, manifest, Silent(), fastest_first=fastest_first)
+    first, second = manifest.layers[0].variants
+    assert found.layers[0].variants == ((second, first) if fastest_first else (first, second))
+    assert found.layers[1] == manifest.layers[1]
+    times = [table[0][0] for table in found.profile.layer_ns[0]]
+    assert times == ([90, 100] if fastest_first else [100, 90])
+    assert runs[-1] == [int(fastest_first), 0]  # what a whole run was of
 
 
 def test_what_slows_down_as_something_else_does() -> None:
@@ -206,7 +236,7 @@ def test_an_interrupt_leaves_the_old_profile(
     write_tiny_artifact(tmp_path / "1")
     before = (tmp_path / "1" / MANIFEST_FILE).read_bytes()
 
-    def interrupted(*_: object, **__: object) -> Profile:
+    def interrupted(*_: object, **__: object) -> Manifest:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(reprofiling, "measure_profile", interrupted)
@@ -222,9 +252,9 @@ def test_an_artifact_that_was_replaced_meanwhile_is_left_alone(
     write_tiny_artifact(tmp_path / "1")
     path = tmp_path / "1" / MANIFEST_FILE
 
-    def measured(_model: Model, manifest: Manifest, *_: object, **__: object) -> Profile:
+    def measured(_model: Model, manifest: Manifest, *_: object, **__: object) -> Manifest:
         path.write_bytes(msgspec.structs.replace(manifest, qos_ns=7).to_json())
-        return manifest.profile
+        return manifest
 
     monkeypatch.setattr(reprofiling, "measure_profile", measured)
     with pytest.raises(VeltairError, match="meanwhile"):
