@@ -24,8 +24,11 @@ class DirectChoice(
         row_tiles: tiles of rows in a task.
         chunks: of output channels in a task, one after another.
         weights_outer: the task's index walks the weights in its outer part, the data in its inner.
-        passes: over the input channels; more than one keeps partial sums between them.
+        passes: over the input channels; more than one keeps partial sums between them, and fetches
+            the next one's weights meanwhile.
         unroll: steps of the reduction emitted one after another.
+        prefetch: steps of the reduction that weights are fetched ahead; 0 leaves that to the
+            processor.
     """
 
     merged: int
@@ -37,6 +40,7 @@ class DirectChoice(
     weights_outer: bool
     passes: int = 1
     unroll: int = UNROLL
+    prefetch: int = 0
 
 
 class WinogradChoice(

@@ -27,6 +27,7 @@ from veltair.compiler.kernels.microkernel import (
     Ahead,
     Passes,
     Registers,
+    Stream,
     accumulate,
     reduce_tiles,
 )
@@ -99,6 +100,7 @@ def _stem(spec: ConvSpec, plan: Plan) -> str:
         f"_c{plan.chunks_per_task}" if plan.chunks_per_task > 1 else "",
         f"_k{plan.passes}" if plan.passes > 1 else "",
         f"_u{plan.unroll}" if plan.unroll != UNROLL else "",
+        f"_f{plan.prefetch}" if plan.prefetch else "",
         "_wo" if plan.weights_outer else "",
     ]
     return f"conv{kh}x{kw}_direct_oc{tile.blocks}x{plan.lanes}_px{shape}" + "".join(unusual)
@@ -267,12 +269,26 @@ class _Emitter:
             block = place.group * plan.in_blocks + first + cb
             return self._load_data(place.n, block, where, c)
 
-        def weight(o: int, cb: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-            step = (((first + cb) * kh + y) * kw + x) * plan.inner + c
-            return load(self._weight, [weights + (step * place.blocks + o) * lanes], lanes)
+        width = place.blocks * lanes
 
+        def at(cb: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
+            step = (((first + cb) * kh + y) * kw + x) * plan.inner + c
+            return weights + step * width
+
+        def weight(o: int, cb: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
+            return load(self._weight, [at(cb, y, x, c) + o * lanes], lanes)
+
+        stream = Stream(weight=self._weight, at=at, width=width, steps=plan.prefetch)
         reduction = [("cb", count), ("y", kh), ("x", kw), ("c", plan.inner)]
-        accumulate(b, registers, reduction, data, weight, ahead, plan.unroll)
+        accumulate(
+            b,
+            registers,
+            reduction,
+            data,
+            weight,
+            ahead or (stream if plan.prefetch else None),
+            plan.unroll,
+        )
 
     def _finish(self, registers: Registers, place: _Place, piece: _Piece) -> None:
         """Applies the epilogue to a tile and stores it."""

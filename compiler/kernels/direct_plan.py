@@ -60,6 +60,7 @@ class Plan:
     weights_outer: bool
     passes: int  # over the input blocks; more than one keeps partial sums between them
     unroll: int
+    prefetch: int  # steps of the reduction that weights are fetched ahead, in one pass
 
     @property
     def lanes(self) -> int:
@@ -157,6 +158,7 @@ def make_plan(spec: ConvSpec, isa: str, choice: DirectChoice | None = None) -> P
         weights_outer=chosen.weights_outer,
         passes=chosen.passes,
         unroll=chosen.unroll,
+        prefetch=chosen.prefetch,
     )
     _check(plan, isa)
     return plan
@@ -177,6 +179,8 @@ def _check(plan: Plan, isa: str) -> None:
     for whole, part, what in parts:
         require(part > 0 and whole % part == 0, f"{whole} {what} don't divide by {part}")
     require(plan.unroll > 0, "nothing unrolled")
+    require(plan.prefetch >= 0, "a prefetch of what was used")
+    require(plan.prefetch == 0 or plan.passes == 1, "several passes fetch the next one's weights")
 
 
 def choice_of(spec: ConvSpec, isa: str) -> DirectChoice:

@@ -41,6 +41,23 @@ class Ahead:
     tiles: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """Prefetches the weights of some steps later, which the processor may not expect.
+
+    Attributes:
+        weight: the weights, flat.
+        at: the reduction's indices to the index of a step's first weight.
+        width: floats of a step, one step after another.
+        steps: how many later.
+    """
+
+    weight: Buffer
+    at: Callable[..., Expr]
+    width: int
+    steps: int
+
+
 class Partials:
     """Partial sums of a task's tiles between the passes of a reduction.
 
@@ -174,7 +191,7 @@ def accumulate(
     reduction: Sequence[tuple[str, int]],
     data: Callable[..., Expr],
     weight: Callable[..., Expr],
-    ahead: Ahead | None = None,
+    ahead: Ahead | Stream | None = None,
     most: int = UNROLL,
 ) -> None:
     """Adds data times weight over the reduction to every register.
@@ -195,8 +212,12 @@ def accumulate(
     with ExitStack() as stack:
         indices = [stack.enter_context(b.loop(size, each)) for each, size in outer]
         last = stack.enter_context(b.loop(extent // unroll, name))
-        if ahead is not None:
+        if isinstance(ahead, Ahead):
             _prefetch(b, ahead, [*indices, last], sizes)
+        if isinstance(ahead, Stream):
+            start = ahead.at(*indices, last * unroll) + ahead.steps * ahead.width
+            for i in range(math.ceil(unroll * ahead.width / _LINE_FLOATS)):
+                b.prefetch(ahead.weight, start + i * _LINE_FLOATS)
         for u in range(unroll):
             _step(b, registers, data, weight, [*indices, last * unroll + u])
 

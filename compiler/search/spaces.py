@@ -58,6 +58,8 @@ _MOST_BEHIND = 1.35
 _MOST_BEHIND_ALGORITHM = 4.0
 _MOST_TILES = 16
 _UNROLLS = (2, 4, 8)
+_PREFETCHES = (0, 32, 128)  # steps ahead: a step takes about 15 cycles, memory some hundred
+_PREFETCH_COST = 1.05  # a guess, so that it is tried where something was fast without
 # Cycles to hand out a task, and the most tasks that are worth it.
 _TASK_CYCLES = 200
 _MOST_TASKS = 1024
@@ -218,7 +220,8 @@ def _direct(spec: ConvSpec, isa: str, cores: int) -> tuple[list[Candidate], int]
             if extent > _MOST_TASKS:
                 dropped += 1
                 continue
-            found.append(Candidate(choice=choice, cycles=_on_cores(cycles, extent, cores)))
+            here = cycles * _PREFETCH_COST if choice.prefetch else cycles
+            found.append(Candidate(choice=choice, cycles=_on_cores(here, extent, cores)))
     return found, dropped
 
 
@@ -241,20 +244,21 @@ def _without_registers(rows: int, columns: int, blocks: int, isa: str) -> Iterat
 
 def _structure_axes(
     spec: ConvSpec, frame: direct_plan.Frame, merged: int, tile: Tile
-) -> tuple[list[int], list[int], list[int], tuple[int, ...]]:
-    """Row tiles a task, chunks a task, passes, unroll factors."""
+) -> tuple[list[int], list[int], list[tuple[int, int]], tuple[int, ...]]:
+    """Row tiles a task, chunks a task, passes with the steps to prefetch, unroll factors."""
     rows = spec.out_hw[0] // merged
     passes = [1] if spec.data_plain else divisors(frame.in_blocks)
     return (
         divisors(math.ceil(rows / tile.rows)),
         divisors(math.ceil(frame.out_blocks / tile.blocks)),
-        passes,
+        [(p, f) for p in passes for f in (_PREFETCHES if p == 1 else (0,))],
         _UNROLLS if frame.inner > 1 else (4,),
     )
 
 
 def _structures_count(spec: ConvSpec, frame: direct_plan.Frame, merged: int, tile: Tile) -> int:
-    return 2 * math.prod(map(len, _structure_axes(spec, frame, merged, tile)))
+    axes: Sequence[Sequence[object]] = _structure_axes(spec, frame, merged, tile)
+    return 2 * math.prod(len(axis) for axis in axes)
 
 
 def _structures(
@@ -266,7 +270,7 @@ def _structures(
     chunk_count = math.ceil(frame.out_blocks / tile.blocks)
     in_a_row = sum(span.count for span in spans(columns, tile.columns))
     axes = _structure_axes(spec, frame, merged, tile)
-    for together, chunks, passes, unroll in itertools.product(*axes):
+    for together, chunks, (passes, prefetch), unroll in itertools.product(*axes):
         if passes > 1 and together * in_a_row == 1:
             continue  # one tile meets each weight once: passes would only store its sums
         row_tasks, chunk_tasks = row_tiles // together, chunk_count // chunks
@@ -284,6 +288,7 @@ def _structures(
                     weights_outer=weights_outer,
                     passes=passes,
                     unroll=unroll,
+                    prefetch=prefetch,
                 ),
                 extent,
             )

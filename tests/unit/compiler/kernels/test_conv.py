@@ -3,13 +3,16 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from kernel_harness import Bench, conv_reference, dense, halo
 
+from veltair.compiler.codegen import lower
 from veltair.compiler.kernels import build_conv2d
+from veltair.compiler.kernels.choices import DirectChoice
 from veltair.compiler.kernels.conv2d import build_direct
-from veltair.compiler.kernels.direct_plan import make_plan
+from veltair.compiler.kernels.direct_plan import choice_of, make_plan
 from veltair.compiler.kernels.spec import ConvSpec, Step
 
 Pair = tuple[int, int]
@@ -224,14 +227,38 @@ STREAMING = {
 def test_passes_over_the_reduction_keep_the_result(
     name: str, bench: Bench, rng: np.random.Generator
 ) -> None:
+    spec = make_spec(STREAMING[name], bench.lanes)
+    assert make_plan(spec, bench.isa).passes > 1
+    check_streaming(name, choice_of(spec, bench.isa), bench, rng)
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_weights_that_are_fetched_ahead_keep_the_result(
+    name: str, bench: Bench, rng: np.random.Generator
+) -> None:
+    spec = make_spec(STREAMING[name], bench.lanes)
+    without = msgspec.structs.replace(choice_of(spec, bench.isa), passes=1)
+    choice = msgspec.structs.replace(without, prefetch=32)
+    fetched = []
+    for each in (without, choice):
+        kernel = build_direct(spec, bench.isa, each)
+        assert ("_f32" in kernel.variant_id) == (each is choice)
+        assembly = lower("k", kernel.func, bench.isa).inspect_source("asm")
+        fetched.append(assembly.count("\tprefetch"))
+    assert fetched[0] == 0 < fetched[1]
+    check_streaming(name, choice, bench, rng)
+
+
+def check_streaming(
+    name: str, choice: DirectChoice, bench: Bench, rng: np.random.Generator
+) -> None:
     case = STREAMING[name]
     spec = make_spec(case, bench.lanes)
-    assert make_plan(spec, bench.isa).passes > 1
     x = rng.standard_normal((case.batch, case.ic, *(case.hw[i] + 2 * case.pads[i] for i in (0, 1))))
     w = rng.standard_normal((case.oc, case.ic // case.groups, *case.kernel)).astype(np.float32)
     bias = rng.standard_normal(case.oc).astype(np.float32)
     steps = (Step(kind="add", operand="channel"), Step(kind="relu"))
-    kernel = build_direct(dataclasses.replace(spec, epilogue=steps), bench.isa)
+    kernel = build_direct(dataclasses.replace(spec, epilogue=steps), bench.isa, choice)
     assert kernel.pack_weight is not None
     assert kernel.pack_channel is not None
     data = bench.put(spec.data, bench.pack(x.astype(np.float32), pad=3.0))

@@ -92,6 +92,19 @@ def test_drawn_candidates_compute_the_layer(name: str, isa: str) -> None:
         DirectChoice(
             merged=1, rows=1, columns=8, blocks=1, row_tiles=1, weights_outer=False, unroll=0
         ),
+        DirectChoice(
+            merged=1, rows=1, columns=8, blocks=1, row_tiles=1, weights_outer=False, prefetch=-1
+        ),
+        DirectChoice(
+            merged=1,
+            rows=1,
+            columns=8,
+            blocks=1,
+            row_tiles=2,
+            weights_outer=False,
+            passes=2,
+            prefetch=32,
+        ),
         WinogradChoice(size=3, tile_rows=1, columns=1, blocks=1),
         WinogradChoice(size=4, tile_rows=5, columns=1, blocks=1),
         DepthwiseChoice(pixels=4, rows=1),
