@@ -107,6 +107,7 @@ def measure() -> None:
     if len(peers) == len(PEERS):
         run("veltair.eval.bench_solo", "--out", RESULTS)
     run("veltair.eval.bench_search", "--out", RESULTS)
+    run("veltair.eval.bench_qos_share", FOLDER, "--json", RESULTS / "qos_share.json")
     run(
         *("veltair.eval.bench_idle", *(FOLDER / name / name for name in IDLE)),
         *("--cores", "1,2", "--against", ",".join(peers)),
@@ -279,6 +280,21 @@ def _search_rows(result: Result) -> Iterator[Row]:
         )
 
 
+def _share_rows(result: Result) -> Iterator[Row]:
+    for name, network in result["networks"].items():
+        shares = network["shares"]
+        # On one core at the highest level: on more cores levels are estimated.
+        flops, measured = (shares[share]["best_ns"][0][-1] for share in ("flops", "measured"))
+        yield Row(
+            what=f"{name} under interference, one core: versions by shares of measured time, time "
+            "over that by shares of operations",
+            bound=None,
+            measured=measured / flops,
+            unit="",
+            source="qos_share.json",
+        )
+
+
 def _idle_rows(result: Result) -> Iterator[Row]:
     for case in result["cases"]:
         cores = f"{case['cores']} core{'s' if case['cores'] > 1 else ''}"
@@ -410,6 +426,7 @@ _ROWS = {
     "compile.json": _compile_rows,
     "solo.json": _solo_rows,
     "search.json": _search_rows,
+    "qos_share.json": _share_rows,
     "idle.json": _idle_rows,
     "launch.json": _launch_rows,
     "decision.json": _decision_rows,
