@@ -36,17 +36,15 @@ _SLEEP_NS = 2_000_000
 _PROBES = 60
 _PROBE_GAP = 1.5  # of the longest model's time
 _TURN = 6
-_PARTS = 4
+_PARTS = 16  # pairs of alone and beside, in turns: the machine's moods fall out
 _FEWEST_TURNS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
-    """The parameters, all measured.
+class Costs:
+    """What no load changes, all measured.
 
     Attributes:
-        profiles: by model, `model_ns` as served alone, one query after another, and `layer_ns` as
-            the engine runs them.
         start_ns: from a query's arrival to the begin of its first block while cores are free: the
             driver's wake-up, the submission, the worker's wake-up.
         boundary_ns: what a boundary between blocks costs on unchanged cores.
@@ -56,11 +54,24 @@ class Calibration:
             neighbour, over its time there alone; at least 1.
     """
 
-    profiles: dict[str, Profile]
     start_ns: int
     boundary_ns: int
     gain_ns: int
     beside: dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """The parameters of the runs at one load, all measured.
+
+    Attributes:
+        profiles: by model, `model_ns` as served alone, one query after another, and `layer_ns` as
+            the engine runs them.
+        costs: the rest.
+    """
+
+    profiles: dict[str, Profile]
+    costs: Costs
 
     def slowdowns(self) -> dict[str, float]:
         """Returns each model's mean slow-down beside the others, all asked for equally often.
@@ -71,25 +82,73 @@ class Calibration:
         total = sum(weights.values())
         return {
             name: sum(beside[other] * weights[other] for other in weights) / total
-            for name, beside in self.beside.items()
+            for name, beside in self.costs.beside.items()
         }
+
+
+def measure_costs(
+    repository: Path,
+    models: Sequence[str],
+    scratch: Path,
+    *,
+    queries: int,
+    say: Callable[[str], None],
+) -> Costs:
+    """Measures what no load changes; about a minute.
+
+    Args:
+        repository: of artifacts.
+        models: of it, those to measure.
+        scratch: folder for repositories and configurations.
+        queries: of each model in each measurement.
+        say: hears of the progress.
+    """
+    cpus = sorted(os.sched_getaffinity(0))
+    profiles = {
+        name: open_artifact(repository / name, verify=False).manifest.profile for name in models
+    }
+    hurried, patient = scratch / "hurried", scratch / "patient"
+    _copies(repository, hurried, models, profiles, _ALL_CORES_QOS_NS)
+    _copies(repository, patient, models, profiles, _ONE_CORE_QOS_NS)
+    say("calibration: layer by layer")
+    boundary_ns = _boundary_ns(hurried, cpus[0], scratch, profiles, queries)
+    say("calibration: neighbours")
+    plan = ServerPlan(
+        repository=patient, policy="model", workers=len(cpus) + _SPARE_WORKERS, cores=tuple(cpus)
+    )
+    with running(plan, scratch) as client:
+        beside = _beside(client, models, len(cpus), queries)
+        gap_ns = round(_PROBE_GAP * max(each.model_ns[0][0] for each in profiles.values()))
+        probes = Arrivals(
+            time_ns=np.arange(1, _PROBES + 1, dtype=np.int64) * gap_ns,
+            model=(np.arange(_PROBES) % len(models)).astype(np.int32),
+        )
+        observed = replay(client, models, probes)
+    return Costs(
+        start_ns=round(float(np.median(observed.start_ns - probes.time_ns))),
+        boundary_ns=boundary_ns,
+        gain_ns=_gain_ns(cpus),
+        beside=beside,
+    )
 
 
 def calibrate(
     repository: Path,
     models: Sequence[str],
     scratch: Path,
+    costs: Costs,
     *,
     queries: int,
     load: float,
     say: Callable[[str], None],
 ) -> Calibration:
-    """Measures everything; some tens of seconds.
+    """Measures what depends on a load; some tens of seconds.
 
     Args:
         repository: of artifacts.
         models: of it, those to measure.
         scratch: folder for repositories and configurations.
+        costs: what doesn't depend on it.
         queries: of each model in each measurement.
         load: share of the time for which a model served alone is kept busy: what idles longer
             finds colder caches.
@@ -100,10 +159,8 @@ def calibrate(
     for name in models:
         say(f"calibration: profile of {name}")
         profiles[name] = profiled(open_artifact(repository / name).folder)
-    hurried, patient = scratch / "hurried", scratch / "patient"
-    for folder, qos_ns in ((hurried, _ALL_CORES_QOS_NS), (patient, _ONE_CORE_QOS_NS)):
-        targets = dict.fromkeys(models, qos_ns)
-        copy_artifacts(repository, folder, models, profiles=profiles, qos_ns=targets)
+    hurried = scratch / "hurried"
+    _copies(repository, hurried, models, profiles, _ALL_CORES_QOS_NS)
     alone: dict[str, list[float]] = {name: [] for name in models}
     for count in range(1, len(cpus) + 1):
         say(f"calibration: served alone on {count} of {len(cpus)} cores")
@@ -111,20 +168,6 @@ def calibrate(
         with running(plan, scratch) as client:
             for name in models:
                 alone[name].append(_alone_ns(client, name, queries, profiles[name], load))
-    say("calibration: layer by layer")
-    boundary_ns = _boundary_ns(hurried, cpus[0], scratch, profiles, queries)
-    say("calibration: neighbours")
-    plan = ServerPlan(
-        repository=patient, policy="model", workers=len(cpus) + _SPARE_WORKERS, cores=tuple(cpus)
-    )
-    with running(plan, scratch) as client:
-        beside = _beside(client, models, len(cpus), queries)
-        gap_ns = round(_PROBE_GAP * max(times[0] for times in alone.values()))
-        probes = Arrivals(
-            time_ns=np.arange(1, _PROBES + 1, dtype=np.int64) * gap_ns,
-            model=(np.arange(_PROBES) % len(models)).astype(np.int32),
-        )
-        observed = replay(client, models, probes)
     return Calibration(
         profiles={
             name: msgspec.structs.replace(
@@ -132,11 +175,20 @@ def calibrate(
             )
             for name in models
         },
-        start_ns=round(float(np.median(observed.start_ns - probes.time_ns))),
-        boundary_ns=boundary_ns,
-        gain_ns=_gain_ns(cpus),
-        beside=beside,
+        costs=costs,
     )
+
+
+def _copies(
+    repository: Path,
+    folder: Path,
+    models: Sequence[str],
+    profiles: Mapping[str, Profile],
+    qos_ns: int,
+) -> None:
+    """Artifacts of one target, so that the policy `model` takes the cores that are meant."""
+    targets = dict.fromkeys(models, qos_ns)
+    copy_artifacts(repository, folder, models, profiles=profiles, qos_ns=targets)
 
 
 def scaled(profile: Profile, factor: float) -> Profile:

@@ -19,14 +19,22 @@ import os
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
 import typer
 
 from veltair.eval.benchmark import origin, run_benchmark
-from veltair.eval.calibration import Calibration, calibrate, lone_ns, scaled, with_levels
+from veltair.eval.calibration import (
+    Calibration,
+    Costs,
+    calibrate,
+    lone_ns,
+    measure_costs,
+    scaled,
+    with_levels,
+)
 from veltair.eval.children import stopped_by_signals
 from veltair.eval.fresh_profile import copy_artifacts
 from veltair.eval.latency_figures import Figures, Outcomes, by_model, to_json
@@ -43,7 +51,7 @@ from veltair.runtime.simulate.arrivals import Arrivals
 from veltair.runtime.simulate.run import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -56,6 +64,8 @@ SCRATCH = Path("build/sim_vs_real")
 SLICE_QUERIES = 120
 LONE_QUERIES = 10
 _NS_PER_US = 1000
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,10 +146,17 @@ def command(
     with stopped_by_signals():
         calibrations = []
         points = []
+        setting = _Setting(
+            repository=repository,
+            workload=workload,
+            scratch=scratch,
+            store=store,
+            queries=calibration_queries,
+            patience=patience,
+        )
+        costs = setting.costs()
         for load in asked:
-            measured, disturbance = _calibration(
-                repository, workload, scratch, store, calibration_queries, load, patience
-            )
+            measured, disturbance = setting.calibration(costs, load)
             bench = _Bench(
                 repository, workload, scratch, store, measured, qos_scale, workers, patience
             )
@@ -167,37 +184,66 @@ def command(
     print(text)
 
 
-def _calibration(
-    repository: Path,
-    workload: Workload,
-    scratch: Path,
-    store: PointStore,
-    queries: int,
-    load: float,
-    patience: Patience,
-) -> tuple[Calibration, Disturbance]:
-    key = circumstances() | {
-        "kind": "calibration",
-        "artifacts": digests(repository, workload.models),
-        "models": workload.models,
-        "queries": queries,
-        "load": load,
-    }
-    kept = store.get(key)
-    if kept is None:
+@dataclass(frozen=True, kw_only=True)
+class _Setting:
+    """What is measured before the runs, and where it is kept."""
+
+    repository: Path
+    workload: Workload
+    scratch: Path
+    store: PointStore
+    queries: int
+    patience: Patience
+
+    def costs(self) -> Costs:
+        """What no load changes."""
+
+        def measure() -> Costs:
+            return measure_costs(
+                self.repository,
+                self.workload.models,
+                self.scratch,
+                queries=self.queries,
+                say=print,
+            )
+
+        return self._kept({"kind": "costs"}, measure, Costs)[0]
+
+    def calibration(self, costs: Costs, load: float) -> tuple[Calibration, Disturbance]:
+        """What a load changes, and what else ran while it was measured."""
 
         def measure() -> Calibration:
             return calibrate(
-                repository, workload.models, scratch, queries=queries, load=load, say=print
+                self.repository,
+                self.workload.models,
+                self.scratch,
+                costs,
+                queries=self.queries,
+                load=load,
+                say=print,
             )
 
-        found, disturbance = patience.quietest(measure)
-        kept = {"calibration": found, "disturbance": disturbance}
-        store.put(key, msgspec.to_builtins(kept))
-    return (
-        msgspec.convert(msgspec.to_builtins(kept["calibration"]), Calibration),
-        msgspec.convert(msgspec.to_builtins(kept["disturbance"]), Disturbance),
-    )
+        what = {"kind": "calibration", "load": load, "costs": msgspec.to_builtins(costs)}
+        return self._kept(what, measure, Calibration)
+
+    def _kept(
+        self, what: dict[str, Any], measure: Callable[[], Found], form: type[Found]
+    ) -> tuple[Found, Disturbance]:
+        key = circumstances() | {
+            "artifacts": digests(self.repository, self.workload.models),
+            "models": self.workload.models,
+            "queries": self.queries,
+            **what,
+        }
+        kept = self.store.get(key)
+        if kept is None:
+            found, disturbance = self.patience.quietest(measure)
+            kept = msgspec.to_builtins({"found": found, "disturbance": disturbance})
+            self.store.put(key, kept)
+        return (
+            msgspec.convert(kept["found"], form),
+            msgspec.convert(kept["disturbance"], Disturbance),
+        )
 
 
 class _Bench:
@@ -351,13 +397,15 @@ class _Bench:
             )
             for name in names
         ]
-        seen = Arrivals(time_ns=arrivals.time_ns + self._measured.start_ns, model=arrivals.model)
+        seen = Arrivals(
+            time_ns=arrivals.time_ns + self._measured.costs.start_ns, model=arrivals.model
+        )
         scenario = self._workload.scenario(
             machine={
                 "cores": self.cores,
                 "workers": self.workers,
-                "conflict_us": self._measured.gain_ns / _NS_PER_US,
-                "decision_us": self._measured.boundary_ns / _NS_PER_US,
+                "conflict_us": self._measured.costs.gain_ns / _NS_PER_US,
+                "decision_us": self._measured.costs.boundary_ns / _NS_PER_US,
                 "interference": "occupancy",
             },
             policy={"scheduling": policy},

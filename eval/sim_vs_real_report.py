@@ -162,6 +162,7 @@ def _capacities(result: dict[str, Any]) -> str:
 
 def _parameters(result: dict[str, Any], calibration: dict[str, Any]) -> list[str]:
     measured = calibration["measured"]
+    costs = measured["costs"]
     others = calibration["disturbance"]["others"]
     lines = [
         f"For the runs at {calibration['load']:g}; meanwhile other processes used {others:.1%} "
@@ -169,19 +170,18 @@ def _parameters(result: dict[str, Any], calibration: dict[str, Any]) -> list[str
         "",
         "| what | measured | in the simulator |",
         "|---|---|---|",
-        f"| arrival to begin, cores free | {measured['start_ns'] / 1e3:.0f} us | arrivals are seen "
+        f"| arrival to begin, cores free | {costs['start_ns'] / 1e3:.0f} us | arrivals are seen "
         "that much later |",
-        f"| boundary between blocks, cores unchanged | {measured['boundary_ns'] / 1e3:.1f} us | "
+        f"| boundary between blocks, cores unchanged | {costs['boundary_ns'] / 1e3:.1f} us | "
         "`machine.decision_us` |",
-        f"| core granted to its first work in a running block | {measured['gain_ns'] / 1e3:.0f} us "
+        f"| core granted to its first work in a running block | {costs['gain_ns'] / 1e3:.0f} us "
         "| `machine.conflict_us` |",
     ]
     for name, profile in measured["profiles"].items():
         times = ", ".join(f"{row[0] / 1e6:.2f}" for row in profile["model_ns"])
         cores = ", ".join(map(str, profile["cores"]))
         beside = ", ".join(
-            f"{(factor - 1):.1%} beside {other}"
-            for other, factor in measured["beside"][name].items()
+            f"{(factor - 1):.1%} beside {other}" for other, factor in costs["beside"][name].items()
         )
         lines += [
             f"| {name} on {cores} cores, served alone | {times} ms | the profile of both sides; "

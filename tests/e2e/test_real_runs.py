@@ -103,5 +103,5 @@ def test_the_simulator_gets_what_the_server_got(repository: Path, tmp_path: Path
     (calibration,) = found["calibrations"]
     alone = calibration["measured"]["profiles"]
     assert alone["long"]["model_ns"][0][0] > alone["short"]["model_ns"][0][0] > 0
-    assert calibration["measured"]["start_ns"] > 0
+    assert calibration["measured"]["costs"]["start_ns"] > 0
     assert "veltair-as" in (tmp_path / "sim_vs_real.md").read_text()

@@ -75,11 +75,13 @@ def compared(simulated: Figures, disturbance: Disturbance = QUIET) -> str:
                 "load": 0.5,
                 "capacity_qps": 100.0,
                 "measured": {
-                    "start_ns": 100_000,
-                    "boundary_ns": 3000,
-                    "gain_ns": 90_000,
                     "profiles": {"resnet50": {"cores": [1, 2], "model_ns": [[40e6], [25e6]]}},
-                    "beside": {"resnet50": {"resnet50": 1.05}},
+                    "costs": {
+                        "start_ns": 100_000,
+                        "boundary_ns": 3000,
+                        "gain_ns": 90_000,
+                        "beside": {"resnet50": {"resnet50": 1.05}},
+                    },
                 },
                 "disturbance": {"others": 0.0},
             }
