@@ -29,6 +29,12 @@ from veltair.eval.own_process import in_own_process
 from veltair.eval.patience import Patience
 from veltair.eval.peers import PEERS, check_peers
 from veltair.eval.record import revision, write_result
+from veltair.eval.run_options import (
+    RESULTS,
+    Attempts,
+    Out,
+    WaitS,
+)
 from veltair.eval.solo_case import Libraries, solo_case
 from veltair.eval.solo_figures import MEAN, Case
 from veltair.eval.solo_report import markdown
@@ -46,19 +52,15 @@ SCRATCH = Path("build/solo")
 
 
 def command(
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("eval/results"),
+    out: Out = RESULTS,
     networks: Annotated[str, typer.Option(help="All that there are, if not set.")] = "",
     threads: Annotated[str, typer.Option(help="Thread counts.")] = "1,2",
     isas: Annotated[
         str, typer.Option(help="Instruction sets; all that this CPU has, if not set.")
     ] = "",
     seconds: Annotated[float, typer.Option(min=0.1, help="To measure each case.")] = 10.0,
-    attempts: Annotated[
-        int, typer.Option(min=1, help="Of a case, while other processes disturb it.")
-    ] = 2,
-    wait_s: Annotated[
-        float, typer.Option(min=0, help="For a quiet machine before each attempt, at most.")
-    ] = 10.0,
+    attempts: Attempts = 2,
+    wait_s: WaitS = 10.0,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Compile and measure what was measured again.")
     ] = False,

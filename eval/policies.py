@@ -27,6 +27,17 @@ from veltair.eval.points import PointStore, circumstances
 from veltair.eval.policies_report import markdown
 from veltair.eval.real_runs import ServerPlan, replay, running
 from veltair.eval.record import write_result
+from veltair.eval.run_options import (
+    RESULTS,
+    Attempts,
+    Fresh,
+    Out,
+    Repository,
+    Scratch,
+    Seed,
+    WaitS,
+    Workers,
+)
 from veltair.eval.workload import Workload, capacity_qps, digests
 from veltair.runtime._native import sched
 from veltair.runtime.artifact import open_artifact
@@ -96,8 +107,8 @@ class Plan:
 
 
 def command(
-    repository: Annotated[Path, typer.Argument(help="Folder of <model>/<version>/ artifacts.")],
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("eval/results"),
+    repository: Repository,
+    out: Out = RESULTS,
     pairs: Annotated[str, typer.Option(help="Models that are asked for together.")] = PAIRS,
     policies: Annotated[str, typer.Option(help="All that there are, if not set.")] = "",
     loads: Annotated[str, typer.Option(help="Shares of the capacity.")] = "0.3,0.6,0.9,1.2",
@@ -105,17 +116,13 @@ def command(
         str, typer.Option(help="Those to repeat with the server's admission; may be empty.")
     ] = "1.2",
     queries: Annotated[int, typer.Option(min=10, help="Of each point.")] = 400,
-    workers: Annotated[int | None, typer.Option(min=1, help="If not set, cores + 2.")] = None,
+    workers: Workers = None,
     slots: Annotated[int, typer.Option(min=1, help="Queries a model that may wait or run.")] = 64,
-    seed: Annotated[int, typer.Option(min=0, help="Of the arrivals.")] = 1,
-    attempts: Annotated[
-        int, typer.Option(min=1, help="Of a point, while other processes disturb it.")
-    ] = 2,
-    wait_s: Annotated[
-        float, typer.Option(min=0, help="For a quiet machine before each attempt, at most.")
-    ] = 10.0,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what was measured.")] = False,
-    scratch: Annotated[Path, typer.Option(help="Where to keep what was measured.")] = SCRATCH,
+    seed: Seed = 1,
+    attempts: Attempts = 2,
+    wait_s: WaitS = 10.0,
+    fresh: Fresh = False,
+    scratch: Scratch = SCRATCH,
 ) -> None:
     """Measure all policies under rising load."""
     out.mkdir(parents=True, exist_ok=True)

@@ -42,6 +42,17 @@ from veltair.eval.patience import Patience
 from veltair.eval.points import PointStore, circumstances
 from veltair.eval.real_runs import ServerPlan, replay, running
 from veltair.eval.record import write_result
+from veltair.eval.run_options import (
+    RESULTS,
+    Attempts,
+    Fresh,
+    Out,
+    Repository,
+    Scratch,
+    Seed,
+    WaitS,
+    Workers,
+)
 from veltair.eval.sim_vs_real_report import markdown
 from veltair.eval.workload import Workload, capacity_qps, digests
 from veltair.runtime.artifact import open_artifact
@@ -111,8 +122,8 @@ class Point:
 
 
 def command(
-    repository: Annotated[Path, typer.Argument(help="Folder of <model>/<version>/ artifacts.")],
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("eval/results"),
+    repository: Repository,
+    out: Out = RESULTS,
     models: Annotated[str, typer.Option(help="One or two of the repository.")] = (
         "resnet50,mobilenet_v2"
     ),
@@ -123,16 +134,12 @@ def command(
     qos_scale: Annotated[
         float, typer.Option(min=0.01, help="Targets over those of the artifacts.")
     ] = 2.0,
-    workers: Annotated[int | None, typer.Option(min=1, help="If not set, cores + 2.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the arrivals.")] = 1,
-    attempts: Annotated[
-        int, typer.Option(min=1, help="Of a point, while other processes disturb it.")
-    ] = 2,
-    wait_s: Annotated[
-        float, typer.Option(min=0, help="For a quiet machine before each attempt, at most.")
-    ] = 10.0,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what was measured.")] = False,
-    scratch: Annotated[Path, typer.Option(help="Where to keep what was measured.")] = SCRATCH,
+    workers: Workers = None,
+    seed: Seed = 1,
+    attempts: Attempts = 2,
+    wait_s: WaitS = 10.0,
+    fresh: Fresh = False,
+    scratch: Scratch = SCRATCH,
 ) -> None:
     """Compare simulated with real latencies under the same arrivals."""
     out.mkdir(parents=True, exist_ok=True)
