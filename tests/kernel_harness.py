@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -61,11 +62,12 @@ class Bench:
     def storage(self, view: View, fill: np.float32 = SENTINEL) -> tuple[np.ndarray, np.ndarray]:
         """A whole buffer, and the view's window into it, aligned as the planner aligns."""
         span = 1 + sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True))
-        raw = np.empty(span * 4 + 64, np.uint8)
+        dtype = np.dtype(view.dtype)
+        raw = np.empty(span * dtype.itemsize + 64, np.uint8)
         start = -raw.ctypes.data % 64
-        whole = raw[start : start + span * 4].view(np.float32)
+        whole = raw[start : start + span * dtype.itemsize].view(dtype)
         whole[:] = fill
-        strides = [4 * s for s in view.strides]
+        strides = [dtype.itemsize * s for s in view.strides]
         return whole, np.lib.stride_tricks.as_strided(whole, view.shape, strides)
 
     def put(self, view: View, values: np.ndarray) -> np.ndarray:
@@ -91,7 +93,7 @@ class Bench:
 
     def run(self, func: PrimFunc, inputs: Sequence[np.ndarray], output: View) -> np.ndarray:
         """Calls a kernel; checks that it wrote nothing but its view."""
-        inputs = [a if a.ctypes.data % 64 == 0 else self.put(dense(*a.shape), a) for a in inputs]
+        inputs = [a if a.ctypes.data % 64 == 0 else self.put(_like(a), a) for a in inputs]
         whole, window = self.storage(output)
         self.call(func, [*inputs, window])
         result = window.copy()
@@ -99,6 +101,10 @@ class Bench:
         assert (whole == SENTINEL).all(), "the kernel wrote outside its output view"
         assert not (result == SENTINEL).any(), "the kernel left part of its output unwritten"
         return result
+
+
+def _like(array: np.ndarray) -> View:
+    return dataclasses.replace(dense(*array.shape), dtype=str(array.dtype))
 
 
 def dense(*shape: int) -> View:

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from tvm import tirx
 
+from veltair.compiler.kernels.choices import RowsChoice
 from veltair.compiler.kernels.loops import Expr, Loops, load
 from veltair.compiler.kernels.spec import LANES, GatherSpec, Kernel
-from veltair.compiler.kernels.tasks import per_task, split_index
+from veltair.compiler.kernels.tasks import per_task, rows_of, split_index
 
 
-def build_gather(spec: GatherSpec, isa: str) -> Kernel:
+def choice_of(spec: GatherSpec, isa: str) -> RowsChoice:
+    """Tasks by rule."""
+    outer, _, width = spec.data.shape
+    return RowsChoice(rows=per_task(spec.index.shape[0], outer, -(-width // LANES[isa])))
+
+
+def build_gather(spec: GatherSpec, isa: str, choice: RowsChoice | None = None) -> Kernel:
     """A gather of float32 rows.
 
     Negative indices count from the end, as ONNX has it. One outside of the table is taken as the
     nearest row: an index comes from a client, and must not read what lies beside the table.
+
+    Raises:
+        ValueError: the choice doesn't fit the gather.
     """
     lanes = LANES[isa]
     outer, rows, width = spec.data.shape
@@ -22,7 +32,7 @@ def build_gather(spec: GatherSpec, isa: str) -> Kernel:
     data = b.buffer("data", spec.data, aligned=False)
     index = b.buffer("index", spec.index, aligned=False)
     output = b.buffer("output", spec.output, aligned=False)
-    taken = per_task(count, outer, -(-width // lanes))
+    taken = rows_of(choice or choice_of(spec, isa), count)
     extents = {"outer": outer, "part": count // taken}
     with b.loop(outer * (count // taken), "task", "parallel") as task:
         at = split_index(b, task, extents)
@@ -39,10 +49,10 @@ def build_gather(spec: GatherSpec, isa: str) -> Kernel:
                 b.store(output, [at["outer"], place, column], value)
     return Kernel(
         func=b.function([data, index, output]),
-        variant_id=f"gather_w{width}_p{outer * (count // taken)}",
+        variant_id=f"gather_w{width}_r{taken}_p{outer * (count // taken)}",
         algorithm="gather",
         parallel_extent=outer * (count // taken),
-        tile_bytes=8 * width,
+        tile_bytes=8 * width * taken,
     )
 
 

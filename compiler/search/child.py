@@ -27,7 +27,9 @@ from veltair.runtime.errors import VeltairError
 from veltair.runtime.manifest import ALIGNMENT_BYTES, compact_strides
 from veltair.runtime.model import ffi_library
 
-_FLOAT = (2, 32, 1)  # DLPack's code, bits, lanes
+# DLPack's code, bits, lanes.
+_DTYPES = {"float32": (2, 32, 1), "int32": (0, 32, 1), "int64": (0, 64, 1)}
+_FLOAT = _DTYPES["float32"]
 _INPUT, _OUTPUT = 0, 1  # of `enum class Storage`
 _POOL_BYTES = 64 << 20
 _FEWEST_CALLS, _MOST_CALLS = 5, 200
@@ -40,12 +42,15 @@ class _Buffer:
 
     memory: NDArray[np.uint8]
     argument: _native.Argument
+    dtype: str = "float32"
 
-    def view(self) -> NDArray[np.float32]:
+    def view(self) -> NDArray[Any]:
         """The elements of the view."""
         _, _, offset, _, shape, strides = self.argument
-        flat = self.memory[offset:].view(np.float32)
-        return np.lib.stride_tricks.as_strided(flat, shape, [4 * s for s in strides])
+        dtype = np.dtype(self.dtype)
+        size = self.memory[offset:].size // dtype.itemsize * dtype.itemsize
+        flat = self.memory[offset : offset + size].view(dtype)
+        return np.lib.stride_tricks.as_strided(flat, shape, [dtype.itemsize * s for s in strides])
 
 
 def main() -> None:
@@ -190,10 +195,12 @@ def _memory(size: int) -> NDArray[np.uint8]:
 
 def _placed(placed: Placed, index: int, storage: int = _INPUT) -> _Buffer:
     last = sum((n - 1) * s for n, s in zip(placed.shape, placed.strides, strict=True))
-    size = placed.offset_bytes + 4 * (last + 1)
+    size = placed.offset_bytes + np.dtype(placed.dtype).itemsize * (last + 1)
+    dtype = _DTYPES[placed.dtype]
     buffer = _Buffer(
         memory=_memory(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES),
-        argument=(storage, index, placed.offset_bytes, _FLOAT, placed.shape, placed.strides),
+        argument=(storage, index, placed.offset_bytes, dtype, placed.shape, placed.strides),
+        dtype=placed.dtype,
     )
     if placed.path:
         buffer.view()[...] = np.load(placed.path)

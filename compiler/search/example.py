@@ -23,6 +23,7 @@ from veltair.compiler.kernels.default import buffers_of
 from veltair.compiler.kernels.spec import (
     BatchMatmulSpec,
     ConvSpec,
+    GatherSpec,
     LayerNormSpec,
     LrnSpec,
     MatmulSpec,
@@ -83,6 +84,7 @@ def make_example(spec: Spec, key: str) -> Example:
         LrnSpec: _local_norm,
         SoftmaxSpec: _softmax,
         LayerNormSpec: _layer_norm,
+        GatherSpec: _gather,
         RelayoutSpec: _relayout,
         TirSpec: _function,
     }
@@ -223,6 +225,14 @@ def _layer_norm(spec: LayerNormSpec, key: str) -> Example:
     return _example([Operand(values=data, view=spec.data), *packed], result, spec.output)
 
 
+def _gather(spec: GatherSpec, key: str) -> Example:
+    data = _normal(key, spec.data.shape)
+    rows = spec.data.shape[1]
+    index = _draw(f"{key} index").integers(-rows, rows, spec.index.shape, spec.index.dtype)
+    operands = [Operand(values=data, view=spec.data), Operand(values=index, view=spec.index)]
+    return _example(operands, np.take(data, index, axis=1), spec.output)
+
+
 def _relayout(spec: RelayoutSpec, key: str) -> Example:
     data = _normal(key, spec.data.shape)
     plain = (data if data.ndim == 4 else to_plain(data))[:, : spec.channels]
@@ -235,10 +245,11 @@ def _relayout(spec: RelayoutSpec, key: str) -> Example:
 def _function(spec: TirSpec, key: str) -> Example:
     """What the function computes as it is written, without a schedule."""
     *inputs, output = [
-        View(shape=shape, strides=compact_strides(shape))
-        for shape in (tuple(map(int, b.shape)) for b in buffers_of(spec.func))
+        View(shape=shape, strides=compact_strides(shape), dtype=str(buffer.dtype))
+        for buffer in buffers_of(spec.func)
+        for shape in [tuple(map(int, buffer.shape))]
     ]
-    values = [_normal(f"{key} {i}", view.shape) for i, view in enumerate(inputs)]
+    values = [_values(f"{key} {i}", view) for i, view in enumerate(inputs)]
     module = codegen.lower("reference", spec.func, _REFERENCE_ISA)
     # Of TVM's own memory: it takes its buffers for aligned, which NumPy's may not be.
     tensors = [tvm.runtime.tensor(v) for v in (*values, np.zeros(output.shape, np.float32))]
@@ -256,9 +267,19 @@ def _example(operands: Sequence[Operand], expected: Array, output: View) -> Exam
     )
 
 
+def _draw(key: str) -> np.random.Generator:
+    return np.random.default_rng(zlib.crc32(key.encode()))
+
+
 def _normal(key: str, shape: Sequence[int]) -> Array:
-    rng = np.random.default_rng(zlib.crc32(key.encode()))
-    return rng.standard_normal(shape, dtype=np.float32)
+    return _draw(key).standard_normal(shape, dtype=np.float32)
+
+
+def _values(key: str, view: View) -> Array:
+    """What an operator reads: numbers, or, of integers, what is a mask and an index alike."""
+    if view.dtype == "float32":
+        return _normal(key, view.shape)
+    return _draw(key).integers(0, 2, view.shape, view.dtype)
 
 
 def to_packed(values: Array, lanes: int, beyond: float) -> Array:

@@ -12,6 +12,7 @@ from veltair.compiler.kernels.direct_plan import frame_of
 from veltair.compiler.kernels.spec import (
     BatchMatmulSpec,
     ConvSpec,
+    GatherSpec,
     LayerNormSpec,
     LrnSpec,
     MatmulSpec,
@@ -31,6 +32,7 @@ Spec = (
     | LrnSpec
     | SoftmaxSpec
     | LayerNormSpec
+    | GatherSpec
     | RelayoutSpec
     | TirSpec
 )
@@ -50,13 +52,15 @@ def key_of(spec: Spec, isa: str) -> str:
     return _rows_key(spec)
 
 
-def _rows_key(spec: SoftmaxSpec | LayerNormSpec | LrnSpec | RelayoutSpec) -> str:
+def _rows_key(spec: SoftmaxSpec | LayerNormSpec | LrnSpec | GatherSpec | RelayoutSpec) -> str:
     if isinstance(spec, SoftmaxSpec):
         return f"{'log_' if spec.log else ''}softmax {_sizes(spec.data.shape)}"
     if isinstance(spec, LayerNormSpec):
         return f"layer_norm {_sizes(spec.data.shape)}{' bias' if spec.has_bias else ''}"
     if isinstance(spec, LrnSpec):
         return f"lrn{spec.size} c{spec.channels} {_sizes(spec.data.shape)} beta{spec.beta:g}"
+    if isinstance(spec, GatherSpec):
+        return f"gather {_sizes(spec.data.shape)} by {spec.index.shape[0]} {spec.index.dtype}"
     forms = "->".join(_form(view) for view in (spec.data, spec.output))
     return f"relayout {forms} c{spec.channels} {_sizes(spec.output.shape)}"
 

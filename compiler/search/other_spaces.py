@@ -13,6 +13,7 @@ from typing import Any
 
 from veltair.compiler.kernels import (
     default,
+    gather,
     layer_norm,
     lrn,
     pool2d,
@@ -30,6 +31,7 @@ from veltair.compiler.kernels.choices import (
 )
 from veltair.compiler.kernels.spec import (
     LANES,
+    GatherSpec,
     Kernel,
     LayerNormSpec,
     LrnSpec,
@@ -41,11 +43,12 @@ from veltair.compiler.kernels.spec import (
 from veltair.compiler.kernels.tasks import rows_of
 from veltair.compiler.kernels.tiling import divisors, spans
 
-RowsSpec = LrnSpec | SoftmaxSpec | LayerNormSpec | RelayoutSpec
+RowsSpec = LrnSpec | SoftmaxSpec | LayerNormSpec | GatherSpec | RelayoutSpec
 
 _TASKS = (8, 16, 32, 64, 128, 256)
 _UNROLLS = (0, 16, 64)
 _SAMPLES = 8  # of a sketch
+_INPUTS = ("float32", "int32", "int64")  # what operators may read that candidates are measured on
 # Cycles of a step that is not part of a full vector, by those of one that is.
 _SCALAR_COST = 4.0
 
@@ -62,6 +65,7 @@ _ROWS: dict[type, _Rows] = {
     LrnSpec: _Rows(build=lrn.build_lrn, choice_of=lrn.choice_of),
     SoftmaxSpec: _Rows(build=softmax.build_softmax, choice_of=softmax.choice_of),
     LayerNormSpec: _Rows(build=layer_norm.build_layer_norm, choice_of=layer_norm.choice_of),
+    GatherSpec: _Rows(build=gather.build_gather, choice_of=gather.choice_of),
     RelayoutSpec: _Rows(build=relayout.build_relayout, choice_of=relayout.choice_of),
 }
 
@@ -97,6 +101,8 @@ def _units(spec: RowsSpec) -> tuple[int, int]:
     """Rows that can be divided, and how often there are as many: samples and channel blocks."""
     if isinstance(spec, (SoftmaxSpec, LayerNormSpec)):
         return spec.data.shape[0], 1
+    if isinstance(spec, GatherSpec):
+        return spec.index.shape[0], spec.data.shape[0]
     n, blocks, height = spec.output.shape[:3]
     if isinstance(spec, LrnSpec):
         return height, n
@@ -109,7 +115,7 @@ def rows_candidates(spec: RowsSpec) -> Iterator[tuple[RowsChoice, float, int]]:
     """Each choice, its steps on one core and its tasks."""
     rows, others = _units(spec)
     for taken in divisors(rows):
-        yield RowsChoice(rows=taken), math.prod(spec.data.shape), others * (rows // taken)
+        yield RowsChoice(rows=taken), math.prod(spec.output.shape), others * (rows // taken)
 
 
 def build_pool(spec: PoolSpec, isa: str, choice: Choice) -> Kernel:
@@ -151,8 +157,9 @@ def pool_candidates(spec: PoolSpec, isa: str) -> Iterator[tuple[PoolChoice, floa
 
 def can_sketch(spec: TirSpec) -> bool:
     """Whether an operator is of the kind that candidates are measured on: one float32 result."""
-    buffers = default.buffers_of(spec.func)
-    return default.outputs_of(spec.func) == 1 and all(str(b.dtype) == "float32" for b in buffers)
+    *inputs, output = (str(b.dtype) for b in default.buffers_of(spec.func))
+    known = output == "float32" and all(dtype in _INPUTS for dtype in inputs)
+    return default.outputs_of(spec.func) == 1 and known
 
 
 def build_tir(spec: TirSpec, isa: str, choice: Choice) -> Kernel:

@@ -13,12 +13,14 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         offset_bytes: of its first element in the buffer: what the kernel's loads are aligned to.
         shape: elements a dimension.
         strides: elements between neighbours of each dimension.
+        dtype: of the elements.
     """
 
     path: str = ""
     offset_bytes: int = 0
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    dtype: str = "float32"
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -312,4 +312,5 @@ def _placed(view: View, offset_bytes: int, path: Path | None = None) -> Placed:
         offset_bytes=offset_bytes,
         shape=view.shape,
         strides=view.strides,
+        dtype=view.dtype,
     )

@@ -13,6 +13,7 @@ from veltair.compiler.kernels import tir_spec
 from veltair.compiler.kernels.spec import (
     BatchMatmulSpec,
     ConvSpec,
+    GatherSpec,
     LayerNormSpec,
     LrnSpec,
     MatmulSpec,
@@ -132,6 +133,19 @@ def element_wise(lanes: int) -> TirSpec:
     return tir_spec(te.create_prim_func([x, s, y]), "multiply")
 
 
+def masked(lanes: int) -> TirSpec:
+    """Attention's mask, of integers, as what is added to the scores."""
+    x = te.placeholder((1, 1, 6, 40), "int64", name="x")
+    y = te.compute(x.shape, lambda *at: (1.0 - x[at].astype("float32")) * -10000.0, name="y")
+    return tir_spec(te.create_prim_func([x, y]), "mask")
+
+
+def lookup(count: int, dtype: str) -> GatherSpec:
+    """Rows of a table by indices."""
+    index = View(shape=(count,), strides=(1,), dtype=dtype)
+    return GatherSpec(data=dense(1, 30, 40), index=index, output=dense(1, count, 40))
+
+
 def reduction(lanes: int) -> TirSpec:
     """A mean, and what is made of it."""
     x = te.placeholder((6, 14, 14, lanes), "float32", name="x")
@@ -177,6 +191,9 @@ LAYERS: dict[str, Callable[[int], Spec]] = {
     "softmax": lambda v: SoftmaxSpec(**rows((12, 50))),
     "log-softmax": lambda v: SoftmaxSpec(**rows((4, 33)), log=True),
     "layer-norm": lambda v: LayerNormSpec(**rows((12, 70)), epsilon=1e-5, has_bias=True),
+    "gather": lambda _: lookup(12, "int64"),
+    "gather-by-int32": lambda _: lookup(8, "int32"),
+    "masked": masked,
     "to-packed": lambda v: RelayoutSpec(
         channels=20, data=dense(1, 20, 8, 9), output=halo((1, -(-20 // v), 8, 9, v), 2, 2)
     ),

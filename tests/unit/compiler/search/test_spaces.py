@@ -172,9 +172,10 @@ def test_operators_that_compute_the_same_have_one_key_whatever_their_tensors_are
     assert pickle.loads(pickle.dumps(one)) == one
 
 
-def test_an_operator_of_other_types_has_no_space() -> None:
-    x = te.placeholder((4, 64), "int64", name="x")
-    y = te.compute(x.shape, lambda i, j: x[i, j].astype("float32"), name="y")
+@pytest.mark.parametrize(("read", "written"), [("int8", "float32"), ("float32", "int64")])
+def test_an_operator_of_other_types_has_no_space(read: str, written: str) -> None:
+    x = te.placeholder((4, 64), read, name="x")
+    y = te.compute(x.shape, lambda i, j: x[i, j].astype(written), name="y")
     spec = tir_spec(te.create_prim_func([x, y]), "cast")
     assert space_of(spec, "x86-64-v4", cores=2) is None
 
