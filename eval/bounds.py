@@ -282,14 +282,14 @@ def _search_rows(result: Result) -> Iterator[Row]:
 
 def _share_rows(result: Result) -> Iterator[Row]:
     for name, network in result["networks"].items():
-        shares = network["shares"]
-        # On one core at the highest level: on more cores levels are estimated.
-        flops, measured = (shares[share]["best_ns"][0][-1] for share in ("flops", "measured"))
+        flops, measured = (network["shares"][share] for share in ("flops", "measured"))
+        # On one core: on more, levels are estimated. A compile may find fewer levels than another.
+        level = min(len(flops["levels"]), len(measured["levels"])) - 1
         yield Row(
-            what=f"{name} under interference, one core: versions by shares of measured time, time "
-            "over that by shares of operations",
+            what=f"{name} on one core, {'interference' if level else 'alone'}: versions by shares "
+            "of measured time, time over that by shares of operations",
             bound=None,
-            measured=measured / flops,
+            measured=measured["best_ns"][0][level] / flops["best_ns"][0][level],
             unit="",
             source="qos_share.json",
         )

@@ -126,6 +126,21 @@ def test_a_search_counts_only_when_it_is_close_on_every_count(
     assert versions[1:4] == ["1.05", "1.04", "yes"]
 
 
+def test_shares_are_compared_at_the_highest_level_that_both_have() -> None:
+    few = {"levels": [0.0, 0.2], "best_ns": [[100, 200]]}
+    more = {"levels": [0.0, 0.2, 0.6], "best_ns": [[110, 190, 400]]}
+    networks = {"net": {"shares": {"flops": few, "measured": more}}}
+    ((what, _, measured, *_),) = rows(qos_share={"networks": networks})
+    assert what.startswith("net on one core, interference")
+    assert measured == "0.95"
+    few = {"levels": [0.0], "best_ns": [[100]]}
+    ((what, _, measured, *_),) = rows(
+        qos_share={"networks": {"net": {"shares": {"flops": few, "measured": more}}}}
+    )
+    assert what.startswith("net on one core, alone")
+    assert measured == "1.1"
+
+
 def test_server_counts_the_worker_with_most_memory_beyond_the_arena() -> None:
     queue, start, idle, memory = rows(server=SERVER)
     assert queue[1:4] == ["60 us", "45 us", "yes"]
