@@ -108,8 +108,10 @@ def test_compile_keeps_several_versions_of_a_layer(
     layer = next(i for i, each in enumerate(manifest.layers) if each.op.startswith("conv"))
     variants = manifest.layers[layer].variants
     samples = report.layers[layer].samples
-    assert 1 < len(variants) <= 3
-    assert {v.id for v in variants} == {s.id for s in samples if s.is_chosen}
+    chosen = {s.id for s in samples if s.is_chosen}
+    assert {v.id for v in variants} == chosen
+    # The fastest, which may be on the frontier or not, and as many of the frontier as may be.
+    assert len(variants) == min(3, len(chosen | {s.id for s in samples if s.is_frontier}))
     assert len({v.symbol for v in variants}) == len(variants)
     assert len(samples) == 6
     assert report.layers[layer].name == manifest.layers[layer].name
