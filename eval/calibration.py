@@ -322,7 +322,8 @@ def _beside(
             ratios = []
             for _ in range(_PARTS):
                 alone_ns = _mean_ns(closed_loop(client, {name: 1}, queries // _PARTS + 1)[name])
-                times = closed_loop(client, in_flight, queries // _PARTS + cores + 1)[name]
+                turn = max(queries // _PARTS, 1) + cores + 1
+                times = closed_loop(client, in_flight, turn)[name]
                 # What began before the others or ended after them ran alone for a while.
                 ratios.append(_mean_ns(times[1:-cores]) / alone_ns)
             found[name][other] = max(float(np.median(ratios)), 1.0)
