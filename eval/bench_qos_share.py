@@ -15,12 +15,12 @@ import typer
 
 from veltair import models
 from veltair.compiler.search.samples import QosShare, read_search
+from veltair.compiler.target_options import choose_isa
 from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.children import stopped_by_signals
 from veltair.eval.networks import choose_networks, compile_network, export
 from veltair.eval.record import check_writable, write_result
-from veltair.runtime.artifact import available_isa, open_artifact
-from veltair.runtime.errors import InputError
+from veltair.runtime.artifact import open_artifact
 
 if TYPE_CHECKING:
     from veltair.runtime.manifest import Profile
@@ -75,9 +75,7 @@ def command(
     """Compare versions by shares of operations with versions by shares of measured time."""
     names = choose_networks(networks)
     check_writable(json_file)
-    isa = available_isa()
-    if isa is None:
-        raise InputError("this CPU lacks AVX2 and FMA (x86-64-v3), which every kernel needs")
+    isa = choose_isa("auto")
     made: dict[str, Result] = {}
     result = origin("bench_qos_share") | {"isa": isa, "networks": made}
     with stopped_by_signals():

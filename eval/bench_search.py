@@ -16,6 +16,7 @@ from typing import Annotated
 
 import typer
 
+from veltair.compiler.target_options import choose_isa
 from veltair.eval.bench_command import parse_counts
 from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.children import stopped_by_signals
@@ -23,7 +24,6 @@ from veltair.eval.interleave import Plan
 from veltair.eval.networks import choose_networks
 from veltair.eval.record import write_result
 from veltair.eval.search_cost import Setting, SpeedSearch, versions_cost
-from veltair.runtime.artifact import available_isa
 from veltair.runtime.errors import InputError
 from veltair.runtime.run_command import first_cpus
 
@@ -53,9 +53,7 @@ def command(
     """Measure searches from an empty log."""
     (name,) = choose_networks(network)
     wanted = _choose_parts(parts)
-    isa = available_isa()
-    if isa is None:
-        raise InputError("this CPU lacks AVX2 and FMA (x86-64-v3), which every kernel needs")
+    isa = choose_isa("auto")
     usable = sorted(os.sched_getaffinity(0))
     choices = [first_cpus(usable, count) for count in parse_counts(threads)]
     plan = Plan(budget_ns=round(seconds * 1e9))

@@ -12,8 +12,7 @@ from onnx import TensorProto, helper
 
 from veltair.compiler.pipeline import CompileOptions, compile_model
 from veltair.compiler.progress import Silent
-from veltair.runtime.artifact import available_isa
-from veltair.runtime.errors import InputError
+from veltair.compiler.target_options import choose_isa
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,9 +39,7 @@ def compile_quietly(
     repository: Path, name: str, model: onnx.ModelProto, version: int = 1, qos_ms: int = 0
 ) -> None:
     """Compiles a small model into a repository, for this CPU."""
-    isa = available_isa()
-    if isa is None:
-        raise InputError("this CPU lacks AVX2 and FMA (x86-64-v3), which every kernel needs")
+    isa = choose_isa("auto")
     path = repository.parent / f"{name}-{version}.onnx"
     onnx.save(model, path)
     options = CompileOptions(

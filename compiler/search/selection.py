@@ -18,7 +18,7 @@ from veltair.compiler.kernels.choices import Choice
 
 # Without a QoS, a sample this much slower than the fastest is no variant that anyone would want.
 _SLOWEST_WITHOUT_QOS = 2.0
-# Samples this near to the fastest are as fast: measuring anew would tell them apart as well. Among
+# Samples this near to the fastest are as fast: measured anew they may come in another order. Among
 # them the shortest tasks decide, down to a length: a core leaves, or joins, at the end of a task.
 # (sched::ModelPlan chooses among the variants by the same rule.)
 _AS_FAST = 1.03
