@@ -30,5 +30,6 @@ def test_saves_what_it_found(tmp_path: Path) -> None:
         assert 0 < row["hot_ns"]["p10"] <= row["hot_ns"]["p90"]
         assert [after["idle_ns"] for after in row["after"]] == [1_000_000, 2_000_000]
         assert all(after["penalty"]["p50"] > 0 for after in row["after"])
-    assert case["server"]["hot_ns"]["p50"] > ours["hot_ns"]["p50"]  # it goes through a queue
+    assert ours["engine"] == "veltair"
+    assert case["server"].keys() == {"rounds", "hot_ns", "after"}
     assert set(case["causes"]) == {"hot", "asleep", "awake", "evicted"}
