@@ -244,6 +244,11 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return np.dtype("uint16" if name == "bfloat16" else name)
 
 
+def dlpack_type(name: str) -> tuple[int, int, int]:
+    """Returns DLPack's code, bits and lanes of a manifest's dtype."""
+    return _CODES[name.rstrip("0123456789")], 8 * ITEM_BYTES[name], 1
+
+
 def empty_aligned(spec: TensorSpec) -> AnyArray:
     """Returns an uninitialised array for `spec`, aligned to `ALIGNMENT_BYTES`."""
     memory = np.empty(spec.size_bytes + ALIGNMENT_BYTES, np.uint8)
@@ -320,11 +325,9 @@ def _to_variant(folder: Path, variant: Variant) -> _native.Variant:
 
 def _to_argument(folder: Path, argument: Argument) -> _native.Argument:
     _check_dtype(folder, argument.dtype)
-    code = _CODES[argument.dtype.rstrip("0123456789")]
-    dtype = (code, 8 * ITEM_BYTES[argument.dtype], 1)
     storage = _STORAGES[argument.storage]
     place = (storage, argument.index, argument.offset_bytes)
-    return (*place, dtype, argument.shape, argument.strides)
+    return (*place, dlpack_type(argument.dtype), argument.shape, argument.strides)
 
 
 def _address(array: AnyArray) -> int:

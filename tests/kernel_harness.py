@@ -92,14 +92,26 @@ class Bench:
         module["kernel"](*[tvm_ffi.from_dlpack(a) for a in strided])
 
     def run(self, func: PrimFunc, inputs: Sequence[np.ndarray], output: View) -> np.ndarray:
-        """Calls a kernel; checks that it wrote nothing but its view."""
+        """Calls a kernel of one output; checks that it wrote nothing but its view."""
+        (result,) = self.run_all(func, inputs, [output])
+        return result
+
+    def run_all(
+        self, func: PrimFunc, inputs: Sequence[np.ndarray], outputs: Sequence[View]
+    ) -> list[np.ndarray]:
+        """Calls a kernel; checks that it wrote nothing but its views."""
         inputs = [a if a.ctypes.data % 64 == 0 else self.put(_like(a), a) for a in inputs]
-        whole, window = self.storage(output)
-        self.call(func, [*inputs, window])
+        stored = [self.storage(output) for output in outputs]
+        self.call(func, [*inputs, *(window for _, window in stored)])
+        return [self._written(whole, window) for whole, window in stored]
+
+    def _written(self, whole: np.ndarray, window: np.ndarray) -> np.ndarray:
         result = window.copy()
         window[...] = SENTINEL
-        assert (whole == SENTINEL).all(), "the kernel wrote outside its output view"
-        assert not (result == SENTINEL).any(), "the kernel left part of its output unwritten"
+        sentinel = SENTINEL.astype(whole.dtype)
+        assert (whole == sentinel).all(), "the kernel wrote outside its output view"
+        if whole.dtype != np.bool_:  # which has no value to spare
+            assert not (result == sentinel).any(), "the kernel left part of its output unwritten"
         return result
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from veltair.compiler.kernels import depthwise, direct_plan, winograd
+from veltair.compiler.kernels import conv_plain, depthwise, direct_plan, winograd
 from veltair.compiler.kernels.batch_matmul import build_batch_matmul
 from veltair.compiler.kernels.choices import (
     Choice,
     DepthwiseChoice,
     DirectChoice,
+    PlainChoice,
     WinogradChoice,
     require,
 )
@@ -61,8 +62,8 @@ def build_conv2d(spec: ConvSpec, isa: str, choice: Choice | None = None) -> Kern
         ValueError: the choice doesn't fit the convolution.
     """
     chosen = default_choice(spec, isa) if choice is None else choice
-    if chosen is None:
-        return build_plain(spec, isa)
+    if isinstance(chosen, PlainChoice):
+        return build_plain(spec, isa, chosen)
     if isinstance(chosen, DepthwiseChoice):
         return build_depthwise(spec, isa, chosen)
     if isinstance(chosen, WinogradChoice):
@@ -72,10 +73,10 @@ def build_conv2d(spec: ConvSpec, isa: str, choice: Choice | None = None) -> Kern
     return build_direct(spec, isa, chosen)
 
 
-def default_choice(spec: ConvSpec, isa: str) -> Choice | None:
-    """What the cost models choose; None for the plain kernel, which leaves nothing to choose."""
-    if spec.output_plain and spec.data_plain:
-        return None
+def default_choice(spec: ConvSpec, isa: str) -> Choice:
+    """What the cost models choose."""
+    if spec.data_plain and spec.output_plain:
+        return conv_plain.choice_of(spec, isa)
     if is_depthwise(spec):
         return depthwise.choice_of(spec, isa)
     direct = direct_plan.choice_of(spec, isa)

@@ -102,6 +102,22 @@ class DepthwiseChoice(
     rows: int
 
 
+class PlainChoice(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="plain"
+):
+    """Of a convolution on plain NCHW.
+
+    Attributes:
+        channels: output channels of a group that share each loaded vector of pixels.
+        vectors: of a row's pixels that are accumulated together.
+        rows: output rows of a task.
+    """
+
+    channels: int
+    vectors: int
+    rows: int
+
+
 class PoolChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="pool"):
     """Of a pooling.
 
@@ -151,6 +167,7 @@ Choice = (
     | WinogradChoice
     | MatmulChoice
     | DepthwiseChoice
+    | PlainChoice
     | PoolChoice
     | RowsChoice
     | DefaultChoice

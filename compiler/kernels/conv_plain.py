@@ -13,32 +13,78 @@ import numpy as np
 import numpy.typing as npt
 from tvm.tirx import PrimFunc
 
+from veltair.compiler.kernels.choices import PlainChoice, require
 from veltair.compiler.kernels.epilogue import Epilogue, suffix
 from veltair.compiler.kernels.loops import Expr, Loops, load, splat, strided_load
 from veltair.compiler.kernels.spec import LANES, ConvSpec, Kernel
 from veltair.compiler.kernels.tasks import per_task, split_index
-from veltair.compiler.kernels.tiling import divisor_at_most
+from veltair.compiler.kernels.tiling import REGISTERS, divisor_at_most
 
-_CHANNELS = 4  # output channels of a group that share each loaded pixel vector
-_VECTORS = 3  # pixel vectors of a row accumulated together
+_CHANNELS, _VECTORS = 4, 3  # by rule: they fit the registers of every instruction set
 
 
-def build_plain(spec: ConvSpec, isa: str) -> Kernel:
-    """A convolution with plain data and output, any number of groups."""
-    lanes = LANES[isa]
-    (height, width), (kh, kw) = spec.out_hw, spec.kernel
-    group_out = spec.out_channels // spec.groups
+def choice_of(spec: ConvSpec, isa: str) -> PlainChoice:
+    """Tile and tasks by rule."""
+    (height, width), group_out = spec.out_hw, spec.out_channels // spec.groups
     channels = divisor_at_most(group_out, _CHANNELS)
     others = spec.batch * spec.groups * (group_out // channels)
-    steps = spec.in_channels // spec.groups * kh * kw
-    rows = per_task(height, others, math.ceil(width / lanes) * steps * channels)
+    rows = per_task(height, others, math.ceil(width / LANES[isa]) * steps_of(spec) * channels)
+    vectors = min(_VECTORS, most_vectors(spec, isa))
+    return PlainChoice(channels=channels, vectors=vectors, rows=rows)
+
+
+def check(spec: ConvSpec, isa: str, choice: PlainChoice) -> None:
+    """Refuses a choice that doesn't fit.
+
+    Raises:
+        ValueError: it doesn't.
+    """
+    height, group_out = spec.out_hw[0], spec.out_channels // spec.groups
+    channels, vectors, rows = choice.channels, choice.vectors, choice.rows
+    require(spec.data_plain and spec.output_plain, "its data is packed")
+    require(rows > 0 and height % rows == 0, f"{height} rows don't divide by {rows}")
+    require(
+        channels > 0 and group_out % channels == 0,
+        f"{group_out} channels of a group don't divide by {channels}",
+    )
+    most = most_vectors(spec, isa)
+    require(0 < vectors <= most, f"{vectors} vectors of a row of {most}")
+    require(fits(channels, vectors, isa), f"{channels} by {vectors} sums don't fit the registers")
+
+
+def most_vectors(spec: ConvSpec, isa: str) -> int:
+    """Whole vectors of a row, of which more would make the same kernel; at least one."""
+    return max(spec.out_hw[1] // LANES[isa], 1)
+
+
+def fits(channels: int, vectors: int, isa: str) -> bool:
+    """Whether the sums, the pixels and a weight that all lanes have fit the registers."""
+    return channels * vectors + vectors + 1 <= REGISTERS[isa]
+
+
+def steps_of(spec: ConvSpec) -> int:
+    """Multiply-adds of one output."""
+    return spec.in_channels // spec.groups * math.prod(spec.kernel)
+
+
+def build_plain(spec: ConvSpec, isa: str, choice: PlainChoice | None = None) -> Kernel:
+    """A convolution with plain data and output, any number of groups.
+
+    Raises:
+        ValueError: the choice doesn't fit the convolution.
+    """
+    chosen = choice_of(spec, isa) if choice is None else choice
+    check(spec, isa, chosen)
+    lanes, kernel = LANES[isa], "x".join(map(str, spec.kernel))
+    channels, vectors, rows = chosen.channels, chosen.vectors, chosen.rows
+    group_out = spec.out_channels // spec.groups
     extents = {
         "n": spec.batch,
         "group": spec.groups,
         "chunk": group_out // channels,
-        "rows": height // rows,
+        "rows": spec.out_hw[0] // rows,
     }
-    emitter = _Emitter(spec, lanes, channels)
+    emitter = _Emitter(spec, lanes, chosen)
     b = emitter.b
     extent = math.prod(extents.values())
     with b.loop(extent, "task", "parallel") as task:
@@ -48,11 +94,12 @@ def build_plain(spec: ConvSpec, isa: str) -> Kernel:
             emitter.row(at["n"], at["group"], first, b.let("row", at["rows"] * rows + i))
     return Kernel(
         func=emitter.function(),
-        variant_id=f"conv{kh}x{kw}_plain_oc{channels}_ow{_VECTORS}x{lanes}_p{extent}"
+        variant_id=f"conv{kernel}_plain_oc{channels}_ow{vectors}x{lanes}_p{extent}"
         + suffix(spec.epilogue),
         algorithm="grouped" if spec.groups > 1 else "plain",
         parallel_extent=extent,
-        tile_bytes=4 * steps * (channels + lanes),
+        tile_bytes=4 * steps_of(spec) * (channels + vectors * lanes),
+        unroll=channels * vectors,
         pack_weight=_pack_weight,
         pack_channel=_pack_channel,
     )
@@ -66,11 +113,11 @@ def _pack_channel(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return np.ascontiguousarray(values, np.float32).reshape(-1)
 
 
-def _pieces(width: int, lanes: int) -> Iterator[tuple[int, int, int]]:
+def _pieces(width: int, lanes: int, vectors: int) -> Iterator[tuple[int, int, int]]:
     """Cuts a row into (start, vector lanes, vectors), full vectors first, then powers of two."""
     start = 0
     while width - start >= lanes:
-        count = min(_VECTORS, (width - start) // lanes)
+        count = min(vectors, (width - start) // lanes)
         yield start, lanes, count
         start += count * lanes
     while start < width:
@@ -82,12 +129,12 @@ def _pieces(width: int, lanes: int) -> Iterator[tuple[int, int, int]]:
 class _Emitter:
     """Emits one plain convolution."""
 
-    def __init__(self, spec: ConvSpec, lanes: int, channels: int) -> None:
+    def __init__(self, spec: ConvSpec, lanes: int, choice: PlainChoice) -> None:
         self.b = Loops(lanes)
-        self._spec, self._channels = spec, channels
+        self._spec, self._channels, self._vectors = spec, choice.channels, choice.vectors
         b = self.b
         self._data = b.buffer("data", spec.data, aligned=False)
-        self._steps = spec.in_channels // spec.groups * math.prod(spec.kernel)
+        self._steps = steps_of(spec)
         self._weight = b.flat("weight", spec.out_channels * self._steps)
         self._epilogue = Epilogue(b, spec.epilogue, spec.out_channels, aligned=False)
         self._output = b.buffer("output", spec.output, aligned=False)
@@ -98,7 +145,8 @@ class _Emitter:
 
     def row(self, n: Expr, group: Expr, first: Expr, row: Expr) -> None:
         """One output row of some channels."""
-        for start, lanes, count in _pieces(self._spec.out_hw[1], self.b.lanes):
+        width = self._spec.out_hw[1]
+        for start, lanes, count in _pieces(width, self.b.lanes, self._vectors):
             columns = [start + i * lanes for i in range(count)]
             self._tile(n, group, first, row, columns, lanes)
 

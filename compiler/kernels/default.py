@@ -89,6 +89,15 @@ def outputs_of(func: PrimFunc) -> int:
     return sum(buffer in written for buffer in buffers_of(func))
 
 
+def has_stages(func: PrimFunc) -> bool:
+    """Whether it is made of stages that can be scheduled, which say what they write."""
+    try:
+        found = stages(s_tir.Schedule(module_of(func), error_render_level="none"))
+    except REFUSALS:
+        return False
+    return bool(found) and outputs_of(func) > 0
+
+
 def build_default(spec: TirSpec, isa: str) -> Kernel:
     """The kernel of the schedule by rule."""
     func = default_schedule(spec.func, LANES[isa])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,8 @@ from veltair.compiler.search.protocol import Answer, Candidate, Placed, Work
 from veltair.runtime import _native
 from veltair.runtime.errors import VeltairError
 from veltair.runtime.manifest import ALIGNMENT_BYTES, compact_strides
-from veltair.runtime.model import ffi_library
+from veltair.runtime.model import dlpack_type, ffi_library
 
-# DLPack's code, bits, lanes.
-_DTYPES = {"float32": (2, 32, 1), "int32": (0, 32, 1), "int64": (0, 64, 1)}
-_FLOAT = _DTYPES["float32"]
 _INPUT, _OUTPUT = 0, 1  # of `enum class Storage`
 _POOL_BYTES = 64 << 20
 _FEWEST_CALLS, _MOST_CALLS = 5, 200
@@ -77,7 +75,7 @@ def _measured(
 ) -> Answer:
     try:
         layer = _Layer(work, candidate, pool)
-        layer.check(gang, candidate.output, list(range(max(work.core_counts))))
+        layer.check(gang, candidate.computed, list(range(max(work.core_counts))))
         times = {
             count: layer.times_ns(gang, list(range(count)), work.budget_ns)
             for count in work.core_counts
@@ -128,33 +126,39 @@ class _Layer:
         ]
         has_weight = candidate.weight >= 0
         self._weight_bytes = self._buffers[candidate.weight].memory.nbytes if has_weight else 0
-        self._output = _placed(work.result, 0, _OUTPUT)
+        self._outputs = [_placed(result, i, _OUTPUT) for i, result in enumerate(work.results)]
 
-    def check(self, gang: _native.Gang, path: str, cores: list[int]) -> None:
-        """Runs once on the example's weight and saves the output."""
-        self._output.memory[:] = 0
+    def check(self, gang: _native.Gang, paths: Sequence[str], cores: list[int]) -> None:
+        """Runs once on the example's weight and saves the outputs."""
+        written = self._written()
+        for memory in written:
+            memory[:] = 0
         instance = _native.Instance(self._model(0), gang)
-        instance.run(self._inputs(), [self._output.memory], cores, (0, 1), [])
-        np.save(path, self._output.view())
+        instance.run(self._inputs(), written, cores, (0, 1), [])
+        for path, output in zip(paths, self._outputs, strict=True):
+            np.save(path, output.view())
 
     def times_ns(self, gang: _native.Gang, cores: list[int], budget_ns: int) -> tuple[int, ...]:
         """Times of as many calls as the budget has room for, each with a weight of its own."""
         once = _native.Instance(self._model(0), gang)
         first_ns = np.empty((2, 1), np.int64)
-        once.time_layers(self._inputs(), [self._output.memory], cores, [], first_ns)
+        once.time_layers(self._inputs(), self._written(), cores, [], first_ns)
         calls = int(np.clip(budget_ns // max(int(first_ns.min()), 1), _FEWEST_CALLS, _MOST_CALLS))
         instance = _native.Instance(self._model(calls), gang)
         call_ns = np.empty((1, calls), np.int64)
-        instance.time_layers(self._inputs(), [self._output.memory], cores, [], call_ns)
+        instance.time_layers(self._inputs(), self._written(), cores, [], call_ns)
         return tuple(int(ns) for ns in call_ns[0])
 
     def _inputs(self) -> list[NDArray[Any]]:
         return [*(b.memory for b in self._buffers), self._pool.at_least(self._weight_bytes)]
 
+    def _written(self) -> list[NDArray[Any]]:
+        return [output.memory for output in self._outputs]
+
     def _model(self, calls: int) -> _native.Model:
         """A model of one layer with the example's weight, or of `calls` with the pool's."""
         inputs = self._inputs()
-        arguments = [b.argument for b in self._buffers] + [self._output.argument]
+        arguments = [b.argument for b in (*self._buffers, *self._outputs)]
         each = [self._with_weight(arguments) for _ in range(calls)] or [arguments]
         library = Path(self._work.library)
         empty = library.with_suffix(".weights")
@@ -167,7 +171,7 @@ class _Layer:
             weights_bytes=len(_SMALLEST_FILE),
             arena_bytes=0,
             input_bytes=[memory.nbytes for memory in inputs],
-            output_bytes=[self._output.memory.nbytes],
+            output_bytes=[memory.nbytes for memory in self._written()],
             layers=[
                 (str(i), [(self._candidate.symbol, self._candidate.extent, of_call)])
                 for i, of_call in enumerate(each)
@@ -196,7 +200,7 @@ def _memory(size: int) -> NDArray[np.uint8]:
 def _placed(placed: Placed, index: int, storage: int = _INPUT) -> _Buffer:
     last = sum((n - 1) * s for n, s in zip(placed.shape, placed.strides, strict=True))
     size = placed.offset_bytes + np.dtype(placed.dtype).itemsize * (last + 1)
-    dtype = _DTYPES[placed.dtype]
+    dtype = dlpack_type(placed.dtype)
     buffer = _Buffer(
         memory=_memory(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES),
         argument=(storage, index, placed.offset_bytes, dtype, placed.shape, placed.strides),
@@ -211,9 +215,9 @@ def _flat(values: NDArray[Any], index: int) -> _Buffer:
     memory = _memory(-(-values.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES)
     memory[: values.nbytes] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
     shape = tuple(values.shape)
-    return _Buffer(
-        memory=memory, argument=(_INPUT, index, 0, _FLOAT, shape, compact_strides(shape))
-    )
+    place = (_INPUT, index, 0)
+    argument = (*place, dlpack_type("float32"), shape, compact_strides(shape))
+    return _Buffer(memory=memory, argument=argument)
 
 
 if __name__ == "__main__":

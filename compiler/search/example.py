@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import numpy as np
+import numpy.typing as npt
 import onnxruntime
 import tvm
 from onnx import TensorProto, helper
@@ -19,7 +20,7 @@ from scipy.special import erf, expit
 
 from veltair.compiler import codegen
 from veltair.compiler.graph import Array
-from veltair.compiler.kernels.default import buffers_of
+from veltair.compiler.kernels.default import buffers_of, outputs_of
 from veltair.compiler.kernels.spec import (
     BatchMatmulSpec,
     ConvSpec,
@@ -60,18 +61,31 @@ class Operand:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Example:
-    """A layer's operands, and what it must compute.
+class Output:
+    """What a kernel must write.
 
     Attributes:
-        operands: in the kernel's order.
-        expected: of the output's shape; NaN where nothing is compared, as beyond the last channel.
-        output: where the kernel writes.
+        expected: of the view's shape; NaN where nothing is compared, as beyond the last channel.
+        view: where the kernel writes.
     """
 
-    operands: tuple[Operand, ...]
     expected: Array
-    output: View
+    view: View
+
+    @property
+    def is_compared(self) -> npt.NDArray[np.bool_]:
+        """bool, of the expected values' shape."""
+        if np.issubdtype(self.expected.dtype, np.floating):
+            return cast("npt.NDArray[np.bool_]", ~np.isnan(self.expected))
+        return np.ones(self.expected.shape, np.bool_)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A layer's operands and what it must compute, each in the kernel's order."""
+
+    operands: tuple[Operand, ...]
+    outputs: tuple[Output, ...]
 
 
 def make_example(spec: Spec, key: str) -> Example:
@@ -244,27 +258,28 @@ def _relayout(spec: RelayoutSpec, key: str) -> Example:
 
 def _function(spec: TirSpec, key: str) -> Example:
     """What the function computes as it is written, without a schedule."""
-    *inputs, output = [
+    views = [
         View(shape=shape, strides=compact_strides(shape), dtype=str(buffer.dtype))
         for buffer in buffers_of(spec.func)
         for shape in [tuple(map(int, buffer.shape))]
     ]
-    values = [_values(f"{key} {i}", view) for i, view in enumerate(inputs)]
+    read = len(views) - outputs_of(spec.func)
+    values = [_values(f"{key} {i}", view) for i, view in enumerate(views[:read])]
+    zeros = [np.zeros(view.shape, view.dtype) for view in views[read:]]
     module = codegen.lower("reference", spec.func, _REFERENCE_ISA)
     # Of TVM's own memory: it takes its buffers for aligned, which NumPy's may not be.
-    tensors = [tvm.runtime.tensor(v) for v in (*values, np.zeros(output.shape, np.float32))]
+    tensors = [tvm.runtime.tensor(array) for array in (*values, *zeros)]
     module["reference"](*tensors)
-    expected = tensors[-1].numpy()
-    operands = [Operand(values=v, view=view) for v, view in zip(values, inputs, strict=True)]
-    return _example(operands, expected, output)
+    computed = zip(tensors[read:], views[read:], strict=True)
+    return Example(
+        operands=tuple(Operand(values=v, view=w) for v, w in zip(values, views, strict=False)),
+        outputs=tuple(Output(expected=tensor.numpy(), view=view) for tensor, view in computed),
+    )
 
 
 def _example(operands: Sequence[Operand], expected: Array, output: View) -> Example:
-    return Example(
-        operands=tuple(operands),
-        expected=np.ascontiguousarray(expected, np.float32).reshape(output.shape),
-        output=output,
-    )
+    written = np.ascontiguousarray(expected, np.float32).reshape(output.shape)
+    return Example(operands=tuple(operands), outputs=(Output(expected=written, view=output),))
 
 
 def _draw(key: str) -> np.random.Generator:
@@ -277,9 +292,10 @@ def _normal(key: str, shape: Sequence[int]) -> Array:
 
 def _values(key: str, view: View) -> Array:
     """What an operator reads: numbers, or, of integers, what is a mask and an index alike."""
-    if view.dtype == "float32":
-        return _normal(key, view.shape)
-    return _draw(key).integers(0, 2, view.shape, view.dtype)
+    dtype = np.dtype(view.dtype)
+    if np.issubdtype(dtype, np.floating):
+        return _normal(key, view.shape).astype(dtype)
+    return _draw(key).integers(0, 2, view.shape).astype(dtype)
 
 
 def to_packed(values: Array, lanes: int, beyond: float) -> Array:

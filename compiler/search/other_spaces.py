@@ -48,7 +48,6 @@ RowsSpec = LrnSpec | SoftmaxSpec | LayerNormSpec | GatherSpec | RelayoutSpec
 _TASKS = (8, 16, 32, 64, 128, 256)
 _UNROLLS = (0, 16, 64)
 _SAMPLES = 8  # of a sketch
-_INPUTS = ("float32", "int32", "int64")  # what operators may read that candidates are measured on
 # Cycles of a step that is not part of a full vector, by those of one that is.
 _SCALAR_COST = 4.0
 
@@ -156,10 +155,12 @@ def pool_candidates(spec: PoolSpec, isa: str) -> Iterator[tuple[PoolChoice, floa
 
 
 def can_sketch(spec: TirSpec) -> bool:
-    """Whether an operator is of the kind that candidates are measured on: one float32 result."""
-    *inputs, output = (str(b.dtype) for b in default.buffers_of(spec.func))
-    known = output == "float32" and all(dtype in _INPUTS for dtype in inputs)
-    return default.outputs_of(spec.func) == 1 and known
+    """Whether there is something to choose, and NumPy has the types to measure it on.
+
+    A function that is a program and not made of stages, as a running sum is, is what it is.
+    """
+    known = all(str(buffer.dtype) != "bfloat16" for buffer in default.buffers_of(spec.func))
+    return known and default.has_stages(spec.func)
 
 
 def build_tir(spec: TirSpec, isa: str, choice: Choice) -> Kernel:
@@ -190,7 +191,8 @@ def check_tir(spec: TirSpec, choice: Choice) -> None:
 
 def tir_candidates(spec: TirSpec, isa: str) -> Iterator[tuple[Choice, float, int]]:
     """Each choice, its cycles on one core and its tasks: the schedule by rule, then samples."""
-    steps = math.prod(int(size) for size in default.buffers_of(spec.func)[-1].shape)
+    written = default.buffers_of(spec.func)[-default.outputs_of(spec.func) :]
+    steps = sum(math.prod(int(size) for size in buffer.shape) for buffer in written)
     yield DefaultChoice(), steps / LANES[isa], _TASKS[-1]
     for found in sketch.sketches(spec, isa, _SAMPLES):
         scalar = 1.0 - found.vectorised

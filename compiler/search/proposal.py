@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from veltair.compiler.kernels.choices import Choice
-from veltair.compiler.search.spaces import Candidate, Space
+from veltair.compiler.search.candidates import Candidate, Space
 
 # How much an estimate counts: a candidate 10 % behind another is drawn e**-1 times as often.
 _STEEPNESS = 10.0

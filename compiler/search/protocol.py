@@ -9,7 +9,7 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A strided view of a buffer of its own.
 
     Attributes:
-        path: of a `.npy` with its values; empty for the output, which starts as zeros.
+        path: of a `.npy` with its values; empty for an output, which starts as zeros.
         offset_bytes: of its first element in the buffer: what the kernel's loads are aligned to.
         shape: elements a dimension.
         strides: elements between neighbours of each dimension.
@@ -29,17 +29,17 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     Attributes:
         symbol: in the library.
         extent: of its parallel loop.
-        arguments: in the kernel's order, the output left out; a path of packed values, or the
+        arguments: in the kernel's order, the outputs left out; a path of packed values, or the
             number of a placed tensor of the work's.
         weight: which of the arguments is a weight; -1 for none.
-        output: path for what it computed, a `.npy`.
+        computed: paths for what it computed, a `.npy` for each output.
     """
 
     symbol: str
     extent: int
     arguments: tuple[str | int, ...]
     weight: int
-    output: str
+    computed: tuple[str, ...]
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,7 +48,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     Attributes:
         library: with all their kernels.
         tensors: what they read, other than packed constants.
-        result: where they write.
+        results: where they write, in the kernel's order.
         candidates: at least one.
         core_counts: to measure on.
         budget_ns: of one candidate on one core count.
@@ -56,7 +56,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     library: str
     tensors: tuple[Placed, ...]
-    result: Placed
+    results: tuple[Placed, ...]
     candidates: tuple[Candidate, ...]
     core_counts: tuple[int, ...]
     budget_ns: int = 20_000_000

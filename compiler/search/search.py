@@ -18,14 +18,14 @@ from veltair.compiler.kernels.choices import Choice
 from veltair.compiler.kernels.spec import View
 from veltair.compiler.reference import TOLERANCE, relative_difference
 from veltair.compiler.search.builder import Builder, Built, Job, Unbuilt
+from veltair.compiler.search.candidates import Candidate as SpaceCandidate
+from veltair.compiler.search.candidates import Space
 from veltair.compiler.search.example import make_example
 from veltair.compiler.search.key import SPACE, Spec
 from veltair.compiler.search.log import VERSION, LogWriter, Record, this_machine
 from veltair.compiler.search.measurer import Measurer, Result
 from veltair.compiler.search.proposal import draw_order, missing_trials, propose
 from veltair.compiler.search.protocol import Candidate, Placed, Work
-from veltair.compiler.search.spaces import Candidate as SpaceCandidate
-from veltair.compiler.search.spaces import Space
 from veltair.runtime.scratch import scratch
 
 _BATCH = 8  # candidates that are built, then measured: what a kill can lose
@@ -43,8 +43,8 @@ class Task:
         spec: a representative: layers of one key differ in where their tensors lie.
         isa: instruction set.
         space: its candidates.
-        offsets: of what is read through a view, in the kernel's order, and of the output: bytes
-            past a multiple of 64.
+        offsets: of what is read through a view, in the kernel's order, and of the outputs behind
+            them: bytes past a multiple of 64.
     """
 
     key: str
@@ -261,26 +261,36 @@ class _Bench:
         self._libraries += 1
         # Two choices can come out as one kernel.
         codegen.link(list({b.symbol: b.object for b in built}.values()), library)
-        *inputs, output = self.task.offsets
+        read = len(self._placed())
+        inputs, outputs = self.task.offsets[:read], self.task.offsets[read:]
         return Work(
             library=str(library),
             tensors=tuple(
                 _placed(view, offset, self._folder / f"operand{i}.npy")
                 for (i, view), offset in zip(self._placed(), inputs, strict=True)
             ),
-            result=_placed(self._example.output, output),
+            results=tuple(
+                _placed(output.view, offset)
+                for output, offset in zip(self._example.outputs, outputs, strict=True)
+            ),
             candidates=tuple(self._candidate(b) for b in built),
             core_counts=counts,
         )
 
     def wrong(self, choice: Choice) -> str:
-        """What is wrong with a candidate's output; empty where it is right."""
-        got = np.load(self._jobs[choice] / "output.npy")
-        real = ~np.isnan(self._example.expected)
-        difference = relative_difference(got[real], self._example.expected[real])
-        if difference <= TOLERANCE:
-            return ""
-        return f"wrong result: differs by {difference:.1e} of the output's range"
+        """What is wrong with a candidate's outputs; empty where they are right."""
+        for output, path in zip(self._example.outputs, self._computed(choice), strict=True):
+            got, expected = np.load(path), output.expected
+            real = output.is_compared
+            difference = relative_difference(got[real], expected[real])
+            if not difference <= TOLERANCE:
+                return f"wrong result: differs by {difference:.1e} of the output's range"
+        return ""
+
+    def _computed(self, choice: Choice) -> list[Path]:
+        """Where the measuring process leaves a candidate's outputs."""
+        target = self._jobs[choice]
+        return [target / f"computed{i}.npy" for i in range(len(self._example.outputs))]
 
     def _candidate(self, built: Built) -> Candidate:
         target = self._jobs[built.choice]
@@ -293,7 +303,7 @@ class _Bench:
                 tensors.get(i, str(target / f"operand{i}.npy")) for i in range(len(packings))
             ),
             weight=packings.index("weight") if "weight" in packings else -1,
-            output=str(target / "output.npy"),
+            computed=tuple(map(str, self._computed(built.choice))),
         )
 
     def _save(self) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Literal
 
 from kernel_harness import dense, halo
-from tvm import te
+from tvm import te, topi
 
 from veltair.compiler.kernels import tir_spec
 from veltair.compiler.kernels.spec import (
@@ -65,6 +66,13 @@ def conv(
         data_plain=data_plain,
         epilogue=tuple(made.get(name) or Step(kind=name) for name in steps),
     )
+
+
+def plain_conv(*, ic: int, oc: int, groups: int, hw: Pair, steps: tuple[str, ...] = ()) -> ConvSpec:
+    """A convolution of 3 by 3 on plain NCHW, in and out."""
+    data, output = dense(1, ic, hw[0] + 2, hw[1] + 2), dense(1, oc, *hw)
+    packed = conv(16, ic=ic, oc=oc, hw=hw, groups=groups, steps=steps)
+    return dataclasses.replace(packed, data=data, output=output, data_plain=True, output_plain=True)
 
 
 def matmul(lanes: int, *, m: int, k: int, n: int, steps: tuple[str, ...] = ()) -> MatmulSpec:
@@ -140,6 +148,28 @@ def masked(lanes: int) -> TirSpec:
     return tir_spec(te.create_prim_func([x, y]), "mask")
 
 
+def halves(lanes: int) -> TirSpec:
+    """Two outputs, of two types, of one input."""
+    x = te.placeholder((6, 4 * lanes), "float32", name="x")
+    shape = (6, 2 * lanes)
+    left = te.compute(shape, lambda i, j: x[i, j] * 2.0, name="left")
+    sign = te.compute(shape, lambda i, j: x[i, j + 2 * lanes] > 0.0, name="sign")
+    return tir_spec(te.create_prim_func([x, left, sign]), "halves")
+
+
+def largest(lanes: int) -> TirSpec:
+    """Where a row is largest: a sum of pairs, and a result of integers."""
+    x = te.placeholder((12, 3 * lanes), "float32", name="x")
+    return tir_spec(te.create_prim_func([x, topi.argmax(x, axis=1)]), "argmax")
+
+
+def halved(lanes: int) -> TirSpec:
+    """Halves of integers, in float64."""
+    x = te.placeholder((4, 8 * lanes), "int32", name="x")
+    y = te.compute(x.shape, lambda i, j: x[i, j].astype("float64") * 0.5, name="y")
+    return tir_spec(te.create_prim_func([x, y]), "halved")
+
+
 def lookup(count: int, dtype: str) -> GatherSpec:
     """Rows of a table by indices."""
     index = View(shape=(count,), strides=(1,), dtype=dtype)
@@ -194,6 +224,13 @@ LAYERS: dict[str, Callable[[int], Spec]] = {
     "gather": lambda _: lookup(12, "int64"),
     "gather-by-int32": lambda _: lookup(8, "int32"),
     "masked": masked,
+    "two-outputs": halves,
+    "argmax": largest,
+    "float64": halved,
+    "plain-groups": lambda _: plain_conv(
+        ic=12, oc=18, groups=3, hw=(9, 37), steps=("bias", "relu")
+    ),
+    "plain-narrow": lambda _: plain_conv(ic=4, oc=8, groups=4, hw=(6, 5)),
     "to-packed": lambda v: RelayoutSpec(
         channels=20, data=dense(1, 20, 8, 9), output=halo((1, -(-20 // v), 8, 9, v), 2, 2)
     ),

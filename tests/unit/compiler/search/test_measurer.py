@@ -42,13 +42,13 @@ CHILD = """
 def work(*symbols: str) -> Work:
     place = Placed(shape=(1,), strides=(1,))
     candidates = [
-        Candidate(symbol=symbol, extent=i + 1, arguments=(), weight=-1, output="")
+        Candidate(symbol=symbol, extent=i + 1, arguments=(), weight=-1, computed=())
         for i, symbol in enumerate(symbols)
     ]
     return Work(
         library="",
         tensors=(),
-        result=place,
+        results=(place,),
         candidates=tuple(candidates),
         core_counts=(1,),
     )

@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernel_harness import supported
-from unit.compiler.search.layers import conv
+from unit.compiler.search.layers import LAYERS, conv
 
 from veltair.compiler.kernels.choices import DepthwiseChoice, DirectChoice
 from veltair.compiler.search import search as searching
+from veltair.compiler.search.candidates import Candidate, Space
 from veltair.compiler.search.key import key_of
 from veltair.compiler.search.log import LogWriter, Record, read_log
 from veltair.compiler.search.search import Search, Task
-from veltair.compiler.search.spaces import Candidate, Space, space_of
+from veltair.compiler.search.spaces import space_of
 
 ISA = "x86-64-v3"
 
@@ -37,6 +38,15 @@ def task(space: Space | None = None) -> Task:
     assert found is not None
     offsets = (0, 0, 0)
     return Task(key=key_of(spec, ISA), spec=spec, isa=ISA, space=found, offsets=offsets)
+
+
+def task_of(name: str, placed: int) -> Task:
+    """A task of one of `LAYERS`, with so many tensors that are not packed."""
+    spec = LAYERS[name](8)
+    space = space_of(spec, ISA, cores=2)
+    assert space is not None
+    offsets = (0,) * placed
+    return Task(key=key_of(spec, ISA), spec=spec, isa=ISA, space=space, offsets=offsets)
 
 
 def run(
@@ -61,6 +71,18 @@ def test_every_sample_is_logged_and_a_search_goes_on_where_it_was(tmp_path: Path
     assert trials == [3, 4]
     assert {r.choice for r in records} < {r.choice for r in again}
     assert run(tmp_path, again, 5) == (again, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "placed"),
+    [("two-outputs", 3), ("argmax", 2), ("float64", 2), ("masked", 2), ("plain-groups", 2)],
+)
+def test_layers_of_any_types_and_outputs_have_samples(
+    tmp_path: Path, name: str, placed: int
+) -> None:
+    records, _ = run(tmp_path, [], 4, task_of(name, placed))
+    assert [r.status for r in records] == ["ok"] * 4, [r.reason for r in records]
+    assert len({r.id for r in records}) == 4
 
 
 def test_hints_are_measured_right_after_the_default(tmp_path: Path) -> None:
@@ -118,18 +140,20 @@ def test_what_cannot_be_built_costs_only_itself(tmp_path: Path) -> None:
     assert sorted(r.status for r in records) == ["failed", "ok", "ok"]
 
 
+@pytest.mark.parametrize("of", [task(), task_of("two-outputs", 3)], ids=["one", "last"])
 def test_a_wrong_result_never_becomes_a_sample(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: Task
 ) -> None:
     real = searching.make_example
 
     def shifted(*arguments: object) -> object:
         example = real(*arguments)  # type: ignore[arg-type]
-        example.expected[..., 0] += np.float32(1)
+        expected = example.outputs[-1].expected
+        expected[...] = ~expected if expected.dtype == np.bool_ else expected + np.float32(1)
         return example
 
     monkeypatch.setattr(searching, "make_example", shifted)
-    records, _ = run(tmp_path, [], 2)
+    records, _ = run(tmp_path, [], 2, of)
     assert [r.status for r in records] == ["failed", "failed"]
     assert all("wrong result: differs by" in r.reason for r in records)
     assert not list((tmp_path / "objects").glob("*.o"))
