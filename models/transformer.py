@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import onnx
 
 _MASKED = np.finfo(np.float32).min
+_LEAST_TOKENS, _LEAST_LENGTH = 1e-9, 1e-12  # what is divided by, so that nothing is divided by 0
 _HEADS_FIRST, _HEADS_TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
 
 
@@ -68,8 +69,7 @@ class TransformerBuilder(GraphBuilder):
 
     def linear(self, name: str, x: Tensor, channels: int, *, scale: float = 1.0) -> Tensor:
         """A matrix product with bias, of every token alike."""
-        filters = self._drawn_filters((channels, x.channels), x.gain * scale)
-        weight = self._constant(f"{name}.weight", np.ascontiguousarray(filters.T))
+        weight = self._matrix(f"{name}.weight", x.channels, channels, x.gain * scale)
         bias = self._drawn(f"{name}.bias", channels, mean=0.0, deviation=0.1)
         y = self._node("MatMul", f"{name}.product", [x.name, weight], channels=channels)
         return self._node("Add", name, [bias, y.name], channels=channels)
@@ -123,6 +123,25 @@ class TransformerBuilder(GraphBuilder):
         zero = self._constant("zero", np.array(0))
         return self._node("Gather", name, [x.name, zero], channels=x.channels, axis=1)
 
+    def token_mean(self, name: str, x: Tensor, attended: Tensor) -> Tensor:
+        """The mean of the tokens that count; 0 if none does: float32[batch, channels]."""
+        last, tokens = (self._constant(f"{name}.axis{n}", np.array([n])) for n in (2, 1))
+        least = self._constant(f"{name}.least", np.float32(_LEAST_TOKENS))
+        kept = self._node("Unsqueeze", f"{name}.column", [attended.name, last], channels=1)
+        kept = self._node("Cast", f"{name}.float", [kept.name], channels=1, to=TensorProto.FLOAT)
+        y = self._node("Mul", f"{name}.kept", [x.name, kept.name], channels=x.channels)
+        y = self._summed(f"{name}.sum", y, tokens)
+        count = self._summed(f"{name}.count", kept, tokens)
+        count = self._node("Clip", f"{name}.divisor", [count.name, least], channels=1)
+        return self._node("Div", name, [y.name, count.name], channels=x.channels)
+
+    def unit_length(self, name: str, x: Tensor) -> Tensor:
+        """Each row over its Euclidean length, as PyTorch's `normalize` writes it."""
+        least = self._constant(f"{name}.least", np.float32(_LEAST_LENGTH))
+        length = self._node("ReduceL2", f"{name}.length", [x.name], channels=1, axes=[1])
+        length = self._node("Clip", f"{name}.divisor", [length.name, least], channels=1)
+        return self._node("Div", name, [x.name, length.name], channels=x.channels)
+
     def encoder(self, every_token: Tensor, first_token: Tensor) -> onnx.ModelProto:
         """Ends the graph with a value of every token and one of the first, and checks it."""
         return self._ended(
@@ -142,6 +161,14 @@ class TransformerBuilder(GraphBuilder):
     def _reshaped(self, name: str, x: Tensor, shape: Sequence[int]) -> Tensor:
         sizes = self._constant(f"{name}.shape", np.array(shape))
         return self._node("Reshape", name, [x.name, sizes], channels=shape[-1])
+
+    def _summed(self, name: str, x: Tensor, axes: str) -> Tensor:
+        return self._node("ReduceSum", name, [x.name, axes], channels=x.channels, keepdims=0)
+
+    def _matrix(self, name: str, rows: int, columns: int, gain: float) -> str:
+        """What rows are multiplied by: float32[rows, columns]."""
+        filters = self._drawn_filters((columns, rows), gain)
+        return self._constant(name, np.ascontiguousarray(filters.T))
 
     def _table(self, name: str, rows: int, channels: int, scale: float) -> str:
         values = self._random.standard_normal((rows, channels), dtype=np.float32)

@@ -10,7 +10,7 @@ import pytest
 from compiling import check_outputs
 
 from veltair.compiler.kernels.spec import LANES
-from veltair.models import bert, efficientnet, tiny_yolo, vgg
+from veltair.models import bert, efficientnet, minilm, tiny_yolo, vgg
 from veltair.models.builder import GraphBuilder
 from veltair.models.efficientnet import Stage
 from veltair.models.transformer import TransformerBuilder
@@ -41,7 +41,16 @@ def bert_base() -> onnx.ModelProto:
     return bert.network(g, sizes)
 
 
-CASES: list[Callable[[], onnx.ModelProto]] = [efficientnet_b0, tiny_yolov2, vgg19, bert_base]
+def minilm_l6_v2() -> onnx.ModelProto:
+    """Two samples of 9 tokens, one layer, drawn weights."""
+    g = TransformerBuilder("m", batch=2, tokens=9, heads=3, seed=3)
+    sizes = bert.Sizes(layers=1, channels=48, hidden=80, words=50, positions=20)
+    return minilm.network(g, sizes)
+
+
+CASES: list[Callable[[], onnx.ModelProto]] = [
+    *(efficientnet_b0, tiny_yolov2, vgg19, bert_base, minilm_l6_v2),
+]
 
 
 @pytest.mark.parametrize("isa", LANES)

@@ -44,5 +44,12 @@ def test_each_dependency_is_pinned_within_its_bound(python: str) -> None:
         assert requirement.specifier.contains(version), f"{requirement} against {version}"
 
 
+@pytest.mark.parametrize("python", PYTHONS)
+def test_what_make_installs_without_dependencies_is_pinned(python: str) -> None:
+    makefile = (CONSTRAINTS.parent / "Makefile").read_text()
+    (packages,) = re.findall(r"^TEXT_PACKAGES := (.+)$", makefile, re.MULTILINE)
+    assert set(packages.split()) <= set(pins(python))
+
+
 def test_no_download_addresses() -> None:
     assert not re.search(r"://|--|@|\bhash", CONSTRAINTS.read_text())
