@@ -22,7 +22,7 @@ BUILD_TOOLS := apache-tvm-ffi cmake nanobind ninja scikit-build-core
 NATIVE_SOURCES := CMakeLists.txt $(shell find runtime/native -name '*.cc' -o -name '*.h')
 PACKAGES := compiler runtime proxy models eval tuning_logs
 
-.PHONY: help setup demo test lint bench native-test peers clean \
+.PHONY: help setup demo demo-text test lint bench native-test peers clean \
         lint-python lint-types lint-cpp lint-tidy lint-paths
 
 help: ## List the targets
@@ -32,6 +32,10 @@ setup: $(VENV)/.native $(VENV)/.dev ## Make .venv: pinned packages, development 
 
 demo: $(VENV)/.native ## Compile, serve, query and load a network: [MODEL=path.onnx] [SHAPE=x=1,8]
 	@$(BIN)/python -m veltair.eval.demo --model "$(MODEL)" $(SHAPE:%=--shape %)
+
+# Make hands QUERY over in the environment, so that no quote in the sentence ends it.
+demo-text: $(VENV)/.native $(VENV)/.text ## Find sentences of like meaning by a trained network: [QUERY="a sentence"]
+	@$(BIN)/python -m veltair.eval.text_demo $${QUERY:+--query "$$QUERY"}
 
 test: native-test $(VENV)/.native $(VENV)/.dev $(VENV)/.text ## Run every test
 	@$(BIN)/python -m pytest

@@ -26,12 +26,11 @@ from veltair.eval.served import serving
 from veltair.runtime.errors import VeltairError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from veltair.eval.children import stopped_by_signals
-from veltair.eval.demo_model import Arrays
+    from veltair.eval.demo_model import Arrays
 
 FOLDER = Path("build/demo")
 WORKERS = 2
@@ -49,9 +48,14 @@ def main() -> int:
     parser.add_argument("--model", default="resnet50", help="a recipe or an ONNX file")
     parser.add_argument("--shape", action="append", default=[], help="as of `veltair compile`")
     options = parser.parse_args()
+    return ended(lambda: run(options.model, options.shape))
+
+
+def ended(work: Callable[[], None]) -> int:
+    """Runs a demo until it ends or is interrupted; returns its exit code."""
     try:
         with stopped_by_signals():
-            run(options.model, options.shape)
+            work()
     except VeltairError as error:
         print(f"demo: {error}", file=sys.stderr)
         return error.exit_code
@@ -64,12 +68,12 @@ def main() -> int:
 
 def run(wanted: str, shapes: Sequence[str] = ()) -> None:
     """Compiles, serves, queries and loads one network."""
-    _title(1, "compile")
+    title(1, "compile")
     model = prepare(wanted, FOLDER, shapes)
-    _title(2, f"serve: mpirun -n {WORKERS + 1} veltair-serve")
+    title(2, f"serve: mpirun -n {WORKERS + 1} veltair-serve")
     with serving(model.repository, workers=WORKERS) as address:
         inputs, what = sample(model.manifest.inputs)
-        _title(3, f"ask through tritonclient.http about {what}")
+        title(3, f"ask through tritonclient.http about {what}")
         with InferenceServerClient(urlsplit(address).netloc) as client:
             answer = ask(client, model.name, inputs)
         compare(answer, reference(model, inputs))
@@ -78,23 +82,28 @@ def run(wanted: str, shapes: Sequence[str] = ()) -> None:
                 "The weights are seeded, not trained, so the classes mean nothing; the two engines "
                 "agree.\nAny ONNX file can take the network's place: make demo MODEL=path.onnx"
             )
-        _title(4, f"load with MLPerf LoadGen, {LOAD_S} s of its Server scenario")
+        title(4, f"load with MLPerf LoadGen, {LOAD_S} s of its Server scenario")
         load(model, address)
-        _title(5, "stop")
+        title(5, "stop")
     print("Stopped: no rank is left.")
 
 
 def ask(client: InferenceServerClient, name: str, inputs: Arrays) -> Arrays:
     """Sends one request with binary tensors and returns the outputs by name."""
+    metadata = client.get_model_metadata(name)
+    wanted = [InferRequestedOutput(output["name"]) for output in metadata["outputs"]]
+    result = client.infer(name, as_tensors(inputs), outputs=wanted)
+    return {output.name(): result.as_numpy(output.name()) for output in wanted}
+
+
+def as_tensors(inputs: Arrays) -> list[InferInput]:
+    """Returns the inputs as a request has them."""
     tensors = []
     for key, value in inputs.items():
         tensor = InferInput(key, list(value.shape), np_to_triton_dtype(value.dtype))
         tensor.set_data_from_numpy(value)
         tensors.append(tensor)
-    metadata = client.get_model_metadata(name)
-    wanted = [InferRequestedOutput(output["name"]) for output in metadata["outputs"]]
-    result = client.infer(name, tensors, outputs=wanted)
-    return {output.name(): result.as_numpy(output.name()) for output in wanted}
+    return tensors
 
 
 def reference(model: DemoModel, inputs: Arrays) -> Arrays:
@@ -111,11 +120,14 @@ def compare(ours: Arrays, theirs: Arrays) -> None:
             print(f"  {'Veltair':^22}   {'ONNX Runtime':^22}")
             for left, right in zip(_top(ours[name][0]), _top(expected[0]), strict=True):
                 print(f"  {left}   {right}")
-        spread = float(np.ptp(expected)) or 1.0
-        difference = float(np.abs(np.subtract(ours[name], expected, dtype=np.float64)).max())
-        print(
-            f"{name}: largest difference {difference:.1e}, {difference / spread:.1e} of the range"
-        )
+        print_difference(name, ours[name], expected)
+
+
+def print_difference(name: str, ours: NDArray[np.generic], theirs: NDArray[np.generic]) -> None:
+    """Prints how far an output is from the other engine's."""
+    spread = float(np.ptp(theirs)) or 1.0
+    difference = float(np.abs(np.subtract(ours, theirs, dtype=np.float64)).max())
+    print(f"{name}: largest difference {difference:.1e}, {difference / spread:.1e} of the range")
 
 
 def load(model: DemoModel, address: str) -> None:
@@ -138,7 +150,8 @@ def _top(scores: NDArray[np.generic]) -> list[str]:
     return [f"class {index:4d}  {float(scores[index]):10.6f}" for index in order]
 
 
-def _title(step: int, text: str) -> None:
+def title(step: int, text: str) -> None:
+    """Prints which of the five steps begins."""
     print(f"\n[{step}/5] {text}", flush=True)
 
 

@@ -60,13 +60,13 @@ def prepare(wanted: str, folder: Path, shapes: Sequence[str] = ()) -> DemoModel:
     """Exports `wanted` if it is a recipe, and compiles it, unless an earlier run has.
 
     Args:
-        wanted: a name in `models.names()` or the path of an ONNX file.
+        wanted: a recipe's name or the path of an ONNX file.
         folder: where the files may be left for the next run.
         shapes: `--shape` options of a network with symbolic dimensions; if there are none, images
             get the usual ones.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if wanted in models.names():
+    if wanted in (*models.names(), *models.trained_names()):
         name, path = wanted, folder / f"{wanted}.onnx"
         veltair("export", wanted, "-o", path, "--force")
         options = ["--qos-ms", str(models.qos_ms(wanted))]

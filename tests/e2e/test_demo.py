@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
-import psutil
+import demos
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+DEMO = ("veltair.eval.demo", "--model", "mobilenet_v2")
 
 
 @pytest.fixture(scope="module")
@@ -24,23 +21,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("demo")
 
 
-@contextlib.contextmanager
-def demo(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "veltair.eval.demo", "--model", "mobilenet_v2"]
-    process = subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
 def test_both_engines_agree_and_everything_is_stopped(folder: Path) -> None:
-    with demo(folder) as process:
-        output, _ = process.communicate()
-        assert process.returncode == 0, output
+    output = demos.finished(folder, *DEMO)
     rows = re.findall(r"class +(\d+) +(-?[\d.]+) +class +(\d+) +(-?[\d.]+)", output)
     assert len(rows) == 5, output
     for ours, our_score, theirs, their_score in rows:
@@ -53,14 +35,4 @@ def test_both_engines_agree_and_everything_is_stopped(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_stops_every_rank(folder: Path, number: signal.Signals) -> None:
-    with demo(folder) as process:
-        assert process.stdout
-        for line in process.stdout:
-            if line.startswith("[4/5]"):
-                break
-        started = psutil.Process(process.pid).children(recursive=True)
-        assert len(started) > 3  # mpirun and three ranks
-        os.kill(process.pid, number)
-        assert process.wait(60) == 130
-        alive = psutil.wait_procs(started, timeout=5)[1]
-        assert alive == []
+    demos.check_interrupt_at(4, number, folder, *DEMO)
