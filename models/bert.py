@@ -1,8 +1,11 @@
-"""BERT-base, uncased: twelve layers of 768 channels and 12 heads, over 128 tokens.
+"""BERT, uncased, over 128 tokens.
+
+BERT-base has twelve layers of 768 channels and 12 heads, BERT-large 24 of 1024 channels and 16.
 
 Reference:
     "BERT: pre-training of deep bidirectional transformers for language understanding" (2019),
-    section 3; constants and inputs as in transformers' `bert-base-uncased`.
+    section 3; constants and inputs as in transformers' `bert-base-uncased` and
+    `bert-large-uncased`.
 
 Differs:
     The words' embeddings are drawn with variance one; what follows normalises the sum.
@@ -38,6 +41,9 @@ class Sizes:
     hidden: int = 3072
     words: int = 30522
     positions: int = 512
+
+
+LARGE, LARGE_HEADS = Sizes(layers=24, channels=1024, hidden=4096), 16
 
 
 def layer(g: TransformerBuilder, name: str, x: Tensor, mask: Tensor, hidden: int) -> Tensor:
@@ -85,3 +91,13 @@ def bert_base(batch: int, seed: int) -> onnx.ModelProto:
     """
     g = TransformerBuilder("bert_base", batch=batch, tokens=TOKENS, heads=HEADS, seed=seed)
     return network(g, Sizes())
+
+
+def bert_large(batch: int, seed: int) -> onnx.ModelProto:
+    """Writes BERT-large over 128 tokens.
+
+    `input_ids`, `attention_mask` and `token_type_ids` int64[batch, 128] to `last_hidden_state`
+    float32[batch, 128, 1024] and `pooler_output` [batch, 1024].
+    """
+    g = TransformerBuilder("bert_large", batch=batch, tokens=TOKENS, heads=LARGE_HEADS, seed=seed)
+    return network(g, LARGE)

@@ -83,24 +83,46 @@ class GraphBuilder:
         x: Tensor,
         channels: int,
         *,
-        kernel: int,
+        kernel: int | tuple[int, int],
         stride: int = 1,
+        dilation: int = 1,
         groups: int = 1,
-        bias: bool = False,
+        bias: bool | NDArray[np.float32] = False,
+        padded: bool = True,
+        weights: str = "",
     ) -> Tensor:
-        """Convolution, padded so that stride 1 keeps the image's size."""
-        shape = (channels, x.channels // groups, kernel, kernel)
-        inputs = [x.name, self._filters(f"{name}.weight", shape, x)]
-        if bias:
-            inputs.append(self._drawn(f"{name}.bias", channels, mean=0.0, deviation=0.1))
+        """Convolution.
+
+        Args:
+            name: of the node.
+            x: the image.
+            channels: of the output.
+            kernel: height and width; one number for both.
+            stride: in both directions.
+            dilation: in both directions.
+            groups: that the channels are divided into.
+            bias: float32[channels], or whether to draw one.
+            padded: so that stride 1 keeps the image's size; not at all if false.
+            weights: the name that layers of shared weights have in common; `name` if empty.
+        """
+        height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
+        weights = weights or name
+        shape = (channels, x.channels // groups, height, width)
+        inputs = [x.name, self._filters(f"{weights}.weight", shape, x)]
+        if isinstance(bias, np.ndarray):
+            inputs.append(self._constant(f"{weights}.bias", bias))
+        elif bias:
+            inputs.append(self._drawn(f"{weights}.bias", channels, mean=0.0, deviation=0.1))
+        pads = [dilation * (height // 2), dilation * (width // 2)] * 2 if padded else [0] * 4
         return self._node(
             "Conv",
             name,
             inputs,
             channels=channels,
-            kernel_shape=[kernel, kernel],
+            kernel_shape=[height, width],
             strides=[stride, stride],
-            pads=[kernel // 2] * 4,
+            dilations=[dilation, dilation],
+            pads=pads,
             group=groups,
         )
 
@@ -173,13 +195,32 @@ class GraphBuilder:
         window = {"kernel_shape": [kernel, kernel], "strides": [stride, stride]}
         return self._same("MaxPool", name, x, **window, auto_pad="SAME_UPPER")
 
-    def average_pool(self, name: str, x: Tensor, *, kernel: int) -> Tensor:
-        """Mean over windows of stride 1, without padding."""
-        return self._same("AveragePool", name, x, kernel_shape=[kernel, kernel], strides=[1, 1])
+    def average_pool(
+        self, name: str, x: Tensor, *, kernel: int, stride: int = 1, padding: int = 0
+    ) -> Tensor:
+        """Mean over a window, of what lies in the image; `padding` is the same on all sides."""
+        window = {"kernel_shape": [kernel, kernel], "strides": [stride, stride]}
+        if padding:
+            window["pads"] = [padding] * 4
+        return self._same("AveragePool", name, x, **window)
 
     def global_average_pool(self, name: str, x: Tensor) -> Tensor:
         """Mean over the whole image."""
         return self._same("GlobalAveragePool", name, x)
+
+    def double(self, name: str, x: Tensor) -> Tensor:
+        """Doubles height and width, each pixel four times."""
+        scales = self._constant("double.scales", np.array([1, 1, 2, 2], np.float32))
+        return self._node(
+            "Resize",
+            name,
+            [x.name, "", scales],
+            channels=x.channels,
+            gain=x.gain,
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        )
 
     def local_response_norm(self, name: str, x: Tensor) -> Tensor:
         """Normalisation across 5 neighbouring channels, with AlexNet's constants."""
@@ -194,10 +235,11 @@ class GraphBuilder:
         channels = x.channels * pixels
         return self._node("Flatten", name, [x.name], channels=channels, gain=x.gain, axis=1)
 
-    def fully_connected(self, name: str, x: Tensor, channels: int) -> Tensor:
-        """A matrix product with bias, of rows that are flat."""
-        weight = self._filters(f"{name}.weight", (channels, x.channels), x)
-        bias = self._drawn(f"{name}.bias", channels, mean=0.0, deviation=0.1)
+    def fully_connected(self, name: str, x: Tensor, channels: int, *, weights: str = "") -> Tensor:
+        """A matrix product with bias, of rows that are flat; `weights` as in a convolution."""
+        weights = weights or name
+        weight = self._filters(f"{weights}.weight", (channels, x.channels), x)
+        bias = self._drawn(f"{weights}.bias", channels, mean=0.0, deviation=0.1)
         return self._node("Gemm", name, [x.name, weight, bias], channels=channels, transB=1)
 
     def softmax(self, name: str, x: Tensor) -> Tensor:
@@ -206,13 +248,24 @@ class GraphBuilder:
 
     def model(self, output: Tensor, image: Sequence[int] = ()) -> onnx.ModelProto:
         """Ends the graph with `output`, float32[batch, channels, *image], and checks it."""
-        return self._ended({output.name: [self._batch, output.channels, *image]})
+        return self.model_of_several({output: image})
 
-    def _ended(self, shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
-        """Ends the graph with outputs of these shapes, and checks it."""
+    def model_of_several(self, images: Mapping[Tensor, Sequence[int]]) -> onnx.ModelProto:
+        """Ends the graph with outputs, each float32[batch, channels, *image], and checks it."""
+        shapes = {y.name: [self._batch, y.channels, *image] for y, image in images.items()}
+        return self._ended(shapes)
+
+    def _ended(
+        self,
+        shapes: Mapping[str, Sequence[int]],
+        integers: Mapping[str, Sequence[int]] | None = None,
+    ) -> onnx.ModelProto:
+        """Ends the graph with float32 outputs of these shapes, then int64 ones; checks it."""
+        kinds = ((TensorProto.FLOAT, shapes), (TensorProto.INT64, integers or {}))
         outputs = [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-            for name, shape in shapes.items()
+            helper.make_tensor_value_info(name, kind, shape)
+            for kind, each in kinds
+            for name, shape in each.items()
         ]
         graph = helper.make_graph(
             self._nodes, self._name, self._inputs, outputs, list(self._weights.values())
@@ -246,7 +299,9 @@ class GraphBuilder:
         return self._node(op, name, [x.name], channels=x.channels, gain=x.gain, **attributes)
 
     def _filters(self, name: str, shape: tuple[int, ...], x: Tensor) -> str:
-        """Draws filters of mean zero that turn `x` into variance one."""
+        """Draws filters of mean zero that turn `x` into variance one, unless there are some."""
+        if name in self._weights:
+            return name
         return self._constant(name, self._drawn_filters(shape, x.gain))
 
     def _drawn_filters(self, shape: tuple[int, ...], gain: float) -> NDArray[np.float32]:
@@ -257,6 +312,8 @@ class GraphBuilder:
         return values.reshape(shape)
 
     def _drawn(self, name: str, channels: int, *, mean: float, deviation: float) -> str:
+        if name in self._weights:
+            return name
         values = self._random.standard_normal(channels, dtype=np.float32)
         return self._constant(name, np.float32(mean) + np.float32(deviation) * values)
 

@@ -52,6 +52,25 @@ RECIPES = {
         paper_qos_ms=72,
         derivation="ResNet-50's 15 ms by the multiplications of an image: 19.6 of 4.1 billion",
     ),
+    "bert_large": Recipe(module="bert", qos_ms=500, paper_qos_ms=130),
+    "inception_v3": Recipe(
+        module="inception",
+        qos_ms=70,
+        paper_qos_ms=21,
+        derivation="ResNet-50's 15 ms by the multiplications of an image: 5.7 of 4.1 billion",
+    ),
+    "densenet121": Recipe(
+        module="densenet",
+        qos_ms=35,
+        paper_qos_ms=10.4,
+        derivation="ResNet-50's 15 ms by the multiplications of an image: 2.83 of 4.1 billion",
+    ),
+    "fpn_heads": Recipe(
+        module="fpn",
+        qos_ms=85,
+        paper_qos_ms=25,
+        derivation="ResNet-50's 15 ms by the multiplications of an image: 6.9 of 4.1 billion",
+    ),
     "minilm_l6_v2": Recipe(
         module="minilm",
         qos_ms=40,

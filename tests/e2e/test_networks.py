@@ -10,7 +10,16 @@ import pytest
 from compiling import check_outputs
 
 from veltair.compiler.kernels.spec import LANES
-from veltair.models import bert, efficientnet, minilm, tiny_yolo, vgg
+from veltair.models import (
+    bert,
+    densenet,
+    efficientnet,
+    fpn,
+    inception,
+    minilm,
+    tiny_yolo,
+    vgg,
+)
 from veltair.models.builder import GraphBuilder
 from veltair.models.efficientnet import Stage
 from veltair.models.transformer import TransformerBuilder
@@ -48,8 +57,32 @@ def minilm_l6_v2() -> onnx.ModelProto:
     return minilm.network(g, sizes)
 
 
+def inception_v3() -> onnx.ModelProto:
+    """A module of each kind, one halving between them, all of their channels, on few pixels."""
+    g = GraphBuilder("i", batch=1, seed=3)
+    x = inception.halving_35(g, "b", inception.module_35(g, "a", g.image(size=11), 32))
+    x = inception.module_8(g, "d", inception.module_17(g, "c", x, 128))
+    return g.model(x, image=(5, 5))
+
+
+def densenet121() -> onnx.ModelProto:
+    """Two samples; two blocks."""
+    g = GraphBuilder("d", batch=2, seed=3)
+    return g.model(densenet.network(g, g.image(size=45), 16, (2, 2), 12))
+
+
+def fpn_heads() -> onnx.ModelProto:
+    """Three stages, four levels, fourteen outputs."""
+    g = GraphBuilder("f", batch=1, seed=3)
+    sizes = fpn.Sizes(
+        size=112, stages=((16, 1), (24, 1), (40, 1)), channels=16, anchors=2, hidden=40, classes=5
+    )
+    return g.model_of_several(fpn.network(g, g.image(size=sizes.size), sizes))
+
+
 CASES: list[Callable[[], onnx.ModelProto]] = [
     *(efficientnet_b0, tiny_yolov2, vgg19, bert_base, minilm_l6_v2),
+    *(inception_v3, densenet121, fpn_heads),
 ]
 
 
