@@ -52,6 +52,7 @@ RECIPES = {
         paper_qos_ms=72,
         derivation="ResNet-50's 15 ms by the multiplications of an image: 19.6 of 4.1 billion",
     ),
+    "ssd300_vgg16": Recipe(module="ssd", qos_ms=300, paper_qos_ms=100),
     "bert_large": Recipe(module="bert", qos_ms=500, paper_qos_ms=130),
     "inception_v3": Recipe(
         module="inception",
