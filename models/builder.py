@@ -270,12 +270,14 @@ class GraphBuilder:
         graph = helper.make_graph(
             self._nodes, self._name, self._inputs, outputs, list(self._weights.values())
         )
+        self._weights.clear()  # the model's and the check's copies are memory enough
         model = helper.make_model(
             graph,
             producer_name="veltair",
             ir_version=IR_VERSION,
             opset_imports=[helper.make_opsetid("", OPSET)],
         )
+        del graph
         onnx.checker.check_model(model, full_check=True)
         return model
 
