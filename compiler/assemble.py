@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from veltair.compiler.codegen import serialized
+from veltair.compiler.fallback_files import FallbackStore
 from veltair.compiler.graph import Array
 from veltair.compiler.kernels.choices import Choice
 from veltair.compiler.kernels.spec import Kernel
 from veltair.compiler.lower import Constant, Request
 from veltair.compiler.passes.plan import Placement
 from veltair.compiler.weights import WeightStore
-from veltair.runtime.manifest import Argument, Layer, Variant
+from veltair.runtime.manifest import Argument, Fallback, Layer, Variant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,17 +28,19 @@ class NamedKernel:
 
 @dataclass(frozen=True, kw_only=True)
 class Assembly:
-    """The layers, the distinct kernels that they call, and their constants."""
+    """The layers, the distinct kernels that they call, their constants, and what falls back."""
 
     layers: tuple[Layer, ...]
     kernels: tuple[NamedKernel, ...]
     weights: WeightStore
+    fallbacks: FallbackStore
 
 
 def assemble(
     requests: Sequence[Request],
     choices: Sequence[Sequence[Choice]] = (),
     build: Callable[[Request, Choice], Kernel] | None = None,
+    threads: Sequence[int] = (1,),
     on_kernel: Callable[[str, str], None] = lambda *_: None,
 ) -> Assembly:
     """Makes each distinct kernel once, packs the constants, and describes the layers.
@@ -47,13 +50,18 @@ def assemble(
         choices: of each layer's variants, the first first; a layer without gets its request's own
             kernel.
         build: makes a layer's kernel of a choice.
+        threads: of the versions of layers that fall back.
         on_kernel: hears of each kernel as it is made: its symbol, and its PrimFunc as JSON.
     """
     kernels: dict[object, NamedKernel] = {}
-    weights = WeightStore()
+    weights, fallbacks = WeightStore(), FallbackStore()
     layers = []
     names: set[str] = set()
     for number, request in enumerate(requests):
+        name = _unique(request.nodes[-1] if request.nodes else request.op, names)
+        if request.segment is not None:
+            layers.append(_fallback_layer(name, request, fallbacks.add(request.segment), threads))
+            continue
         variants = []
         for choice in (choices[number] if choices else ()) or (None,):
             key = (request.key, choice)
@@ -65,10 +73,14 @@ def assemble(
             named = kernels[key]
             arguments = tuple(_argument(a, named.kernel, weights) for a in request.arguments)
             variants.append(_variant(named, arguments))
-        name = _unique(request.nodes[-1] if request.nodes else request.op, names)
         layers.append(_layer(name, request, tuple(variants)))
     distinct = {named.symbol: named for named in kernels.values()}
-    return Assembly(layers=tuple(layers), kernels=tuple(distinct.values()), weights=weights)
+    return Assembly(
+        layers=tuple(layers),
+        kernels=tuple(distinct.values()),
+        weights=weights,
+        fallbacks=fallbacks,
+    )
 
 
 def _made(
@@ -96,6 +108,10 @@ def _argument(
 ) -> Argument:
     if isinstance(argument, Constant):
         return weights.add(_pack(argument, kernel))
+    return _placed(argument)
+
+
+def _placed(argument: Placement) -> Argument:
     return Argument(
         storage=argument.storage,
         index=argument.index,
@@ -126,7 +142,28 @@ def _variant(named: NamedKernel, arguments: tuple[Argument, ...]) -> Variant:
     )
 
 
-def _layer(name: str, request: Request, variants: tuple[Variant, ...]) -> Layer:
+def _fallback_layer(
+    name: str, request: Request, fallback: Fallback, threads: Sequence[int]
+) -> Layer:
+    """A layer whose versions differ in how many threads they have."""
+    arguments = tuple(_placed(a) for a in request.arguments if isinstance(a, Placement))
+    variants = tuple(
+        Variant(
+            id=f"onnxruntime_t{count}",
+            symbol="",
+            algorithm="onnxruntime",
+            parallel_extent=count,
+            tile_bytes=0,
+            arguments=arguments,
+        )
+        for count in threads
+    )
+    return _layer(name, request, variants, fallback)
+
+
+def _layer(
+    name: str, request: Request, variants: tuple[Variant, ...], fallback: Fallback | None = None
+) -> Layer:
     return Layer(
         name=name,
         op=request.op,
@@ -135,4 +172,5 @@ def _layer(name: str, request: Request, variants: tuple[Variant, ...]) -> Layer:
         output_shapes=request.output_shapes,
         flops=request.flops,
         variants=variants,
+        fallback=fallback,
     )

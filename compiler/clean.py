@@ -23,23 +23,27 @@ _OLDEST_IR = 4  # the first format whose initializers need not be inputs
 # It makes a Gemm of a product and its bias by flattening, which hides what follows from fusion.
 _UNWANTED = ("MatMulAddFusion",)
 _ONNX_DOMAINS = ("", "ai.onnx")
+# What ONNX Runtime has operators of beside ONNX's own.
+_RUNTIME_DOMAINS = ("ai.onnx.ml", "com.microsoft")
 _FLOAT_DIMS_HINT = 224  # what an unknown image side is shown as in the example of a remedy
 
 
 def load_clean(path: Path, shapes: Mapping[str, Shape]) -> onnx.ModelProto:
     """Reads `path`, binds `shapes` to its inputs and cleans the graph.
 
+    Shapes that depend on the data stay unknown: what has them falls back.
+
     Args:
         path: an ONNX file, with its external data beside it if it has any.
         shapes: shape of each input that has symbolic dimensions.
 
     Returns:
-        A checked model: static shapes everywhere, no initializer among the inputs.
+        A checked model: shapes inferred, a name of its own for each node, no initializer among the
+        inputs.
 
     Raises:
         InputError: the file can't be used, or an input's shape isn't known.
-        UnsupportedOperatorError: a node outside of ONNX's operators, or with a shape that depends
-            on data.
+        UnsupportedOperatorError: a node that neither we nor ONNX Runtime have an operator for.
     """
     model = _read(path)
     _check_opset(path, model)
@@ -98,7 +102,7 @@ def _check_domains(model: onnx.ModelProto) -> None:
     opset = opset_of(model)
     for node in model.graph.node:
         known = node.domain in _ONNX_DOMAINS and onnx.defs.has(node.op_type, opset)
-        if not known:
+        if not known and node.domain not in _RUNTIME_DOMAINS:
             domain = f" of domain '{node.domain}'" if node.domain else ""
             raise UnsupportedOperatorError(
                 f"{describe(node)}: not an operator of ONNX's opset {opset}{domain}; "
@@ -212,6 +216,16 @@ def _optimise(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
         return model
 
 
+def _name_nodes(model: onnx.ModelProto) -> None:
+    taken: set[str] = set()
+    for index, node in enumerate(model.graph.node):
+        base = node.name or f"{node.op_type}_{index}"
+        node.name, count = base, 1
+        while node.name in taken:
+            node.name, count = f"{base}.{count}", count + 1
+        taken.add(node.name)
+
+
 def _explain(path: Path, model: onnx.ModelProto, error: Exception) -> Exception:
     """Turns ONNX Runtime's refusal into ours, naming the node if its text does."""
     text = _first_line(error)
@@ -222,20 +236,9 @@ def _explain(path: Path, model: onnx.ModelProto, error: Exception) -> Exception:
 
 
 def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Infers every tensor's shape and type.
-
-    Raises:
-        UnsupportedOperatorError: a node's output shape depends on data.
-    """
+    """A copy with shapes, as far as they don't depend on data, and a name for each node."""
     model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    known = value_shapes(model)
-    for node in model.graph.node:
-        for output in node.output:
-            if output and output not in known:
-                raise UnsupportedOperatorError(
-                    f"{describe(node)}: the shape of '{output}' depends on the data; compiled "
-                    "models have fixed shapes"
-                )
+    _name_nodes(model)
     return model
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, get_args
 import typer
 from rich.console import Console
 
+from veltair.compiler.fallback_summary import fallback_summary
 from veltair.compiler.pipeline import CompileOptions, check_name, compile_model
 from veltair.compiler.profile import MOST_LEVELS, fewer_levels
 from veltair.compiler.progress_bar import Bar, told_warnings
@@ -23,6 +24,7 @@ from veltair.compiler.target_options import (
     Shapes,
     ShippedLogs,
     choose_isa,
+    parse_most_bytes,
     parse_shape,
 )
 from veltair.runtime.errors import InputError
@@ -56,6 +58,16 @@ def command(
     log: Log = None,
     shipped_logs: ShippedLogs = True,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace an artifact.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a model of which parts can't be compiled.")
+    ] = False,
+    most_bytes: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=BYTES",
+            help="Room for an input or output whose size only a value tells.  [default: 1048576]",
+        ),
+    ] = None,
     levels: Annotated[
         int,
         typer.Option(
@@ -80,6 +92,8 @@ def command(
         qos_share=_choose_share(qos_share),
         log=log,
         shipped_logs=shipped_logs,
+        strict=strict,
+        most_bytes=dict(parse_most_bytes(text) for text in most_bytes or []),
     )
     with told_warnings(), Bar(Console(stderr=True)) as bar:
         result = compile_model(options, bar)
@@ -88,7 +102,7 @@ def command(
         f"{options.target}: {len(result.manifest.layers)} layers for {options.isa}; largest "
         f"difference to ONNX Runtime {result.difference:.1e} of the output's range"
     )
-    for line in search_summary(result.search):
+    for line in (*fallback_summary(result.manifest), *search_summary(result.search)):
         print(line)
     for warning in (result.doubt, fewer_levels(result.manifest.profile, levels)):
         if warning:

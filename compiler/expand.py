@@ -6,24 +6,32 @@ from veltair.compiler.graph import Graph, Op, Tensor
 from veltair.compiler.passes.plan import physical_shape
 from veltair.compiler.passes.rewrite import Rewriter
 from veltair.compiler.relax_import import TirCall, copy_function, lower_region
+from veltair.runtime.errors import UnsupportedOperatorError
 
 
 def expand_regions(graph: Graph, lanes: int) -> Graph:
     """Lowers regions and copies.
 
     Raises:
-        UnsupportedOperatorError: a node has no lowering.
+        UnsupportedOperatorError: some nodes have no lowering; all of them are named.
     """
     rewriter = Rewriter(graph)
+    refusals: list[UnsupportedOperatorError] = []
     for op in graph.ops:
         if op.kind == "Default":
-            _expand(rewriter, op, lanes)
+            try:
+                _expand(rewriter, op, lanes)
+            except UnsupportedOperatorError as error:
+                refusals.append(error)
         elif op.kind == "Copy":
             tensor = graph.tensors[op.outputs[0]]
             func = copy_function(tensor.shape, tensor.dtype)
             rewriter.emit(op.replaced(kind="Tir", attrs={"func": func, "name": "copy"}))
         else:
             rewriter.emit(op)
+    if refusals:
+        reasons = {name: why for error in refusals for name, why in error.reasons.items()}
+        raise UnsupportedOperatorError(str(refusals[0]), reasons)
     return rewriter.finish()
 
 

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
 from veltair.compiler.clean import opset_of, value_shapes
+from veltair.compiler.fallback import Segment, dtype_of, split
+from veltair.runtime.manifest import TensorSpec
 
 Array = npt.NDArray[Any]
 Layout = Literal["plain", "packed"]
@@ -60,11 +61,11 @@ class Op:
     """One operation.
 
     Attributes:
-        kind: ONNX's operator, or `Default`, `Relayout`, `Reshape`, `ConcatView`.
+        kind: ONNX's operator, or `Default`, `Relayout`, `Reshape`, `ConcatView`, `Fallback`.
         inputs: tensor names: data first, then a constant weight if the kind has one.
         outputs: tensor names.
         nodes: names of the ONNX nodes that it covers.
-        attrs: the kind's parameters, normalised.
+        attrs: the kind's parameters, normalised; of a `Fallback` its `segment`.
         epilogue: steps fused behind the main computation.
         protos: the nodes themselves where kind is `Default`.
     """
@@ -89,13 +90,23 @@ class Op:
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """Operations in execution order over tensors; inputs and outputs are a client's names."""
+    """Operations in execution order over tensors.
+
+    Attributes:
+        tensors: by name; a framed one as its bytes.
+        ops: in order.
+        inputs: a client's names.
+        outputs: likewise.
+        opset: of ONNX, that the operations follow.
+        framed: inputs and outputs that carry their own shapes, as a client sees them.
+    """
 
     tensors: Mapping[str, Tensor]
     ops: tuple[Op, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     opset: int
+    framed: Mapping[str, TensorSpec] = field(default_factory=dict)
 
     def consumers(self) -> dict[str, list[int]]:
         """Indices of the operations that read each tensor, one entry a read."""
@@ -114,46 +125,58 @@ class Graph:
         return replace(self, ops=tuple(ops), tensors=self.tensors if tensors is None else tensors)
 
 
-def dtype_name(elem_type: int) -> str:
-    """NumPy's name of an ONNX element type."""
-    return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(elem_type)).name)
+def from_model(
+    model: onnx.ModelProto,
+    refused: Mapping[str, str] | None = None,
+    framed: Mapping[str, TensorSpec] | None = None,
+) -> Graph:
+    """The graph of a clean model: an `Op` a node, attributes as ONNX has them, or a segment.
 
-
-def from_model(model: onnx.ModelProto) -> Graph:
-    """The graph of a clean model, an `Op` a node, attributes as ONNX has them."""
-    shapes = value_shapes(model)
+    Args:
+        model: shapes inferred; each node has a name of its own.
+        refused: why nodes can't be compiled that the model itself doesn't tell, by their names.
+        framed: inputs and outputs that carry their own shapes.
+    """
+    parts = split(model, refused or {})
     tensors = {
-        name: Tensor(name=name, shape=shape, dtype=dtype_name(elem))
-        for name, (shape, elem) in shapes.items()
+        name: Tensor(name=name, shape=(spec.size_bytes,), dtype="uint8")
+        for name, spec in (framed or {}).items()
     }
-    for weight in model.graph.initializer:
-        data = numpy_helper.to_array(weight)
-        tensors[weight.name] = replace(tensors[weight.name], data=data)
-    ops = []
-    for index, node in enumerate(model.graph.node):
-        named = onnx.NodeProto()
-        named.CopyFrom(node)
-        named.name = node.name or f"{node.op_type}_{index}"
-        attrs = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        if node.op_type == "Constant":
-            data = numpy_helper.to_array(attrs["value"])
-            name = node.output[0]
+    for name, (shape, elem) in value_shapes(model).items():
+        dtype = dtype_of(elem)
+        if dtype is not None and name not in tensors:
+            tensors[name] = Tensor(name=name, shape=shape, dtype=dtype)
+    for name, proto in parts.constants.items():
+        if dtype_of(proto.data_type) is not None:
+            data = numpy_helper.to_array(proto)
             tensors[name] = Tensor(name=name, shape=data.shape, dtype=data.dtype.name, data=data)
-            continue
-        ops.append(
-            Op(
-                kind=node.op_type,
-                inputs=tuple(node.input),
-                outputs=tuple(node.output),
-                nodes=(named.name,),
-                attrs=attrs,
-                protos=(named,),
-            )
-        )
+    ops = [_segment_op(i) if isinstance(i, Segment) else _node_op(i) for i in parts.items]
     return Graph(
         tensors=tensors,
         ops=tuple(ops),
         inputs=tuple(i.name for i in model.graph.input),
         outputs=tuple(o.name for o in model.graph.output),
         opset=opset_of(model),
+        framed=framed or {},
+    )
+
+
+def _node_op(node: onnx.NodeProto) -> Op:
+    return Op(
+        kind=node.op_type,
+        inputs=tuple(node.input),
+        outputs=tuple(node.output),
+        nodes=(node.name,),
+        attrs={a.name: onnx.helper.get_attribute_value(a) for a in node.attribute},
+        protos=(node,),
+    )
+
+
+def _segment_op(segment: Segment) -> Op:
+    return Op(
+        kind="Fallback",
+        inputs=segment.inputs,
+        outputs=segment.outputs,
+        nodes=segment.nodes,
+        attrs={"segment": segment},
     )

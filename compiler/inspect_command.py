@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from veltair.compiler.fallback_summary import fallback_summary
 from veltair.compiler.table import layer_table, levels_text, table_console
 from veltair.runtime.artifact import open_artifact
 
@@ -26,7 +27,7 @@ def command(
     for kind, tensors in (("input", manifest.inputs), ("output", manifest.outputs)):
         for tensor in tensors:
             print(f"{kind} {tensor.name}: {tensor.dtype}{list(tensor.shape)}")
-    for line in levels_text(manifest):
+    for line in (*levels_text(manifest), *fallback_summary(manifest)):
         print(line)
     weights = sum(d.size_bytes for d in manifest.files.values())
     print(

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from veltair.compiler import kernels
+from veltair.compiler.fallback import Segment
 from veltair.compiler.graph import Array, EpilogueStep, Graph, Op
 from veltair.compiler.kernels import spec as specs
 from veltair.compiler.kernels.spec import Kernel, Step, View
@@ -37,6 +38,7 @@ class Request:
         arguments: in the kernel's order: placed views of activations, and constants.
         op: label, e.g. `conv3x3+add+relu`.
         flops: floating-point operations.
+        segment: what runs in place of a kernel; None where the layer is compiled.
     """
 
     key: Any
@@ -47,6 +49,7 @@ class Request:
     input_shapes: tuple[tuple[int, ...], ...]
     output_shapes: tuple[tuple[int, ...], ...]
     flops: int
+    segment: Segment | None = None
 
 
 def lower(graph: Graph, plan: Plan, isa: str) -> list[Request]:
@@ -109,6 +112,7 @@ class _Lowering:
             "Gather": self._gather,
             "Relayout": self._relayout,
             "Tir": self._tir,
+            "Fallback": self._fallback,
         }
         core = rules[op.kind](op)
         activations = [n for n in op.reads if self.graph.tensors[n].data is None]
@@ -119,9 +123,10 @@ class _Lowering:
             arguments=tuple(core.arguments),
             op=label,
             nodes=op.nodes,
-            input_shapes=tuple(self.graph.tensors[n].shape for n in activations),
-            output_shapes=tuple(self.graph.tensors[n].shape for n in op.outputs),
+            input_shapes=tuple(self._told_shape(n) for n in activations),
+            output_shapes=tuple(self._told_shape(n) for n in op.outputs),
             flops=core.flops,
+            segment=op.attrs.get("segment"),
         )
 
     # --- operands ---------------------------------------------------------------------------
@@ -131,6 +136,11 @@ class _Lowering:
 
     def _shape(self, name: str) -> tuple[int, ...]:
         return self.graph.tensors[name].shape
+
+    def _told_shape(self, name: str) -> tuple[int, ...]:
+        """The shape as the manifest tells it: of a framed tensor with -1 for what isn't known."""
+        framed = self.graph.framed.get(name)
+        return self._shape(name) if framed is None else framed.shape
 
     def _constant(self, name: str) -> Array:
         data = self.graph.tensors[name].data
@@ -355,3 +365,17 @@ class _Lowering:
             label=op.attrs["name"],
             flops=sum(math.prod(self._shape(o)) for o in op.outputs),
         )
+
+    def _fallback(self, op: Op) -> _Core:
+        segment: Segment = op.attrs["segment"]
+        return _Core(
+            key=segment.nodes,
+            build=_no_kernel,
+            arguments=[self._place(name) for name in (*op.inputs, *op.outputs)],
+            label=segment.label,
+            flops=sum(math.prod(self._shape(name)) for name in op.outputs),
+        )
+
+
+def _no_kernel() -> Kernel:
+    raise AssertionError("a segment has no kernel")

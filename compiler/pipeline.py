@@ -6,7 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -17,13 +17,13 @@ from veltair.compiler import codegen
 from veltair.compiler.artifact_writer import check_absent, digest, staged
 from veltair.compiler.assemble import assemble
 from veltair.compiler.clean import Shape, load_clean
-from veltair.compiler.expand import expand_regions
-from veltair.compiler.graph import Graph, from_model
+from veltair.compiler.fallback import framed_ends
+from veltair.compiler.front import build_graph
+from veltair.compiler.graph import Graph
 from veltair.compiler.kernels.choices import Choice
 from veltair.compiler.kernels.spec import LANES, Kernel
 from veltair.compiler.lower import Request, lower
 from veltair.compiler.memory import check_memory, explained_shortage
-from veltair.compiler.passes import prepare
 from veltair.compiler.passes.plan import plan_memory
 from veltair.compiler.profile import doubt, measure_profile, unmeasured
 from veltair.compiler.progress import Progress
@@ -68,6 +68,9 @@ class CompileOptions:
         qos_share: how the target is divided among the layers.
         log: the user's tuning log; the usual place if not given.
         shipped_logs: whether the logs that come with the package are read too.
+        strict: whether what can't be compiled is an error, and doesn't fall back.
+        most_bytes: room for inputs and outputs whose size only a value tells, by name.
+        profiled: whether to measure the profile, which serving needs and running alone doesn't.
     """
 
     model: Path
@@ -85,6 +88,9 @@ class CompileOptions:
     qos_share: QosShare = "flops"
     log: Path | None = None
     shipped_logs: bool = True
+    strict: bool = False
+    most_bytes: Mapping[str, int] = field(default_factory=dict)
+    profiled: bool = True
 
     @property
     def search(self) -> SearchOptions:
@@ -127,7 +133,7 @@ def compile_model(options: CompileOptions, progress: Progress) -> CompileResult:
 
     Raises:
         InputError: the file, a shape or the output folder can't be used.
-        UnsupportedOperatorError: a node can't be compiled.
+        UnsupportedOperatorError: a node can't be run, or not compiled where that is asked for.
         VeltairError: the disk is full, there is too little memory, or the compiled model disagrees
             with ONNX Runtime.
     """
@@ -155,7 +161,8 @@ def _compile_into(
 ) -> CompileResult:
     lanes = LANES[options.isa]
     progress.stage("planning", 1)
-    graph = expand_regions(prepare(from_model(model), lanes), lanes)
+    framed = framed_ends(options.model, model, options.most_bytes)
+    graph = build_graph(model, lanes, framed=framed, strict=options.strict)
     plan = plan_memory(graph, lanes)
     check_memory(options.model, graph, plan)
     requests = lower(graph, plan, options.isa)
@@ -164,8 +171,9 @@ def _compile_into(
         choices = [layer.choices for layer in found.layers]
         with codegen.LibraryBuilder(options.isa, jobs=options.jobs, ready=found.objects) as library:
             build = partial(_build, options.isa)
-            assembly = assemble(requests, choices, build, on_kernel=library.add)
+            assembly = assemble(requests, choices, build, _threads(), on_kernel=library.add)
             assembly.weights.write(folder / WEIGHTS_FILE)
+            fallbacks = assembly.fallbacks.write(folder)
             progress.stage("building kernels", len(assembly.kernels))
             library.link(folder / KERNELS_FILE, progress.step)
     searched = report([layer.name for layer in assembly.layers], requests, found, options.search)
@@ -182,7 +190,7 @@ def _compile_into(
         arena_bytes=plan.arena_bytes,
         layers=assembly.layers,
         profile=unmeasured(assembly.layers),
-        files={name: digest(folder / name) for name in (WEIGHTS_FILE, KERNELS_FILE)},
+        files={name: digest(folder / name) for name in (WEIGHTS_FILE, KERNELS_FILE, *fallbacks)},
     )
     del graph, requests  # with their constants: the check needs the memory
     _write_manifest(folder, manifest)
@@ -190,7 +198,11 @@ def _compile_into(
     # From before the check on, which is as busy: a small model's profile alone is too short a look.
     watch, begun_ns = Watch(), time.monotonic_ns()
     progress.stage("checking against ONNX Runtime", 1)
-    difference = check(loaded, model)
+    result = CompileResult(
+        manifest=manifest, difference=check(loaded, model), doubt="", search=searched
+    )
+    if not options.profiled:
+        return result
     manifest = measure_profile(
         loaded, manifest, progress, levels=options.levels, fastest_first=True
     )
@@ -199,7 +211,13 @@ def _compile_into(
     if not doubted:  # what a busy machine measured is no reason to remove anything
         manifest, searched = remove_spare(folder, manifest, searched)
     _write_manifest(folder, manifest)
-    return CompileResult(manifest=manifest, difference=difference, doubt=doubted, search=searched)
+    return replace(result, manifest=manifest, doubt=doubted, search=searched)
+
+
+def _threads() -> tuple[int, ...]:
+    """Of the versions of what falls back: one, two, four, ... all cores."""
+    cores = len(os.sched_getaffinity(0))
+    return tuple(sorted({cores, *(1 << i for i in range(cores.bit_length()) if 1 << i <= cores)}))
 
 
 def _build(isa: str, request: Request, choice: Choice) -> Kernel:
@@ -211,6 +229,8 @@ def _write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def _spec(graph: Graph, name: str) -> TensorSpec:
+    if name in graph.framed:
+        return graph.framed[name]
     tensor = graph.tensors[name]
     return TensorSpec(name=name, dtype=tensor.dtype, shape=tensor.shape)
 

@@ -53,17 +53,20 @@ def lower_region(graph: Graph, op: Op, physical: dict[str, tuple[int, ...]]) -> 
         physical: shape in memory of every tensor that the region reads or writes.
 
     Raises:
-        UnsupportedOperatorError: a node has no lowering; it is named.
+        UnsupportedOperatorError: a node has no lowering, or one of another shape than ONNX's; it
+            is named.
     """
     try:
         return _Lowering(graph, op, physical).run()
-    except (UnsupportedOperatorError, KeyboardInterrupt):
+    except (KeyboardInterrupt, MemoryError):
         raise
     except Exception as error:  # TVM raises a different type at each of its stages
         culprit = _culprit(graph, op, physical) or op.protos[0]
+        reason = f"TVM can't lower it ({_last_line(error)})"
+        # A node that a pass has made stands for those that it was made of.
+        names = (culprit.name,) if culprit.name in op.nodes else op.nodes
         raise UnsupportedOperatorError(
-            f"{describe(culprit)}: TVM can't lower it ({_last_line(error)}); "
-            "rewrite this part of the model with other operators"
+            f"{describe(culprit)}: {reason}", dict.fromkeys(names, reason)
         ) from error
 
 
@@ -222,10 +225,7 @@ class _Lowering:
         else:
             actual = self.physical.get(value, self.graph.tensors[value].shape)
         if actual != expected:
-            raise UnsupportedOperatorError(
-                f"{describe(self.op.protos[-1])}: TVM makes '{name}' {list(actual)}, ONNX "
-                f"{list(expected)}; give the operator explicit padding or sizes"
-            )
+            raise ValueError(f"'{name}' becomes {list(actual)}, in ONNX it is {list(expected)}")
 
 
 def copy_function(shape: tuple[int, ...], dtype: str) -> Any:  # noqa: ANN401 (tvm.tirx.PrimFunc)

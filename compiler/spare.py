@@ -27,8 +27,9 @@ def without_spare(
 ) -> tuple[Manifest, tuple[tuple[Removed, ...], ...]]:
     """A manifest that keeps no more versions than it needs under the conditions of its profile.
 
-    Where no level of interference was asked for there is nothing to judge by, and all stay. So do
-    those of a layer that lost some before: what it loses by less would add up.
+    Where no level of interference was asked for there is nothing to judge kernels by, and all
+    stay. So do those of a layer that lost some before: what it loses by less would add up. Thread
+    counts of a layer that falls back cost memory each, and are judged by the times alone too.
 
     Args:
         manifest: with the profile to judge by.
@@ -37,15 +38,15 @@ def without_spare(
     Returns:
         The manifest, and what each layer lost.
     """
-    if manifest.profile.interference is None:
-        return manifest, no_spare(manifest)
+    judged = manifest.profile.interference is not None
     conditions = conditions_of(manifest.profile)
     trimmed_before = {layer.name for layer in search.layers if layer.removed} if search else set()
     layers, layer_ns, removed = [], [], []
     for layer, tables in zip(manifest.layers, manifest.profile.layer_ns, strict=True):
         times = condition_times(tables, conditions)
         choices = best_choices(times, conditions)
-        kept = choices[-1] if layer.name in trimmed_before else fewest(choices)
+        whole = layer.name in trimmed_before or not (judged or layer.fallback)
+        kept = choices[-1] if whole else fewest(choices)
         variants = tuple(layer.variants[v] for v in kept.versions)
         layers.append(msgspec.structs.replace(layer, variants=variants))
         layer_ns.append(tuple(tables[v] for v in kept.versions))

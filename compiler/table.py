@@ -78,10 +78,13 @@ def table_console() -> Console:
 
 
 def shapes_text(layer: Layer) -> str:
-    """The layer's first input and its output, e.g. `1x64x56x56 -> 1x256x56x56`."""
-    first = "x".join(map(str, layer.input_shapes[0])) if layer.input_shapes else "constants"
-    outputs = ", ".join("x".join(map(str, s)) or "scalar" for s in layer.output_shapes)
-    return f"{first or 'scalar'} -> {outputs}"
+    """The layer's first input and its output, e.g. `1x64x56x56 -> 1x256x56x56`; `?` is any size."""
+    first = _sizes(layer.input_shapes[0]) if layer.input_shapes else "constants"
+    return f"{first} -> {', '.join(map(_sizes, layer.output_shapes))}"
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return "x".join("?" if size < 0 else str(size) for size in shape) or "scalar"
 
 
 def _times_ns(manifest: Manifest, layer: int) -> list[int]:

@@ -27,6 +27,8 @@ ShippedLogs = Annotated[
     typer.Option("--shipped-logs/--no-shipped-logs", help="Read the logs that come with this."),
 ]
 
+_MOST_ROOM = 1 << 30  # bytes of a tensor whose size only a value tells
+
 
 def parse_shape(text: str) -> tuple[str, Shape]:
     """An input's name and shape.
@@ -42,6 +44,21 @@ def parse_shape(text: str) -> tuple[str, Shape]:
     if not name or any(d < 0 for d in shape):
         raise InputError(f"--shape {text}: expected INPUT=D,D,..., e.g. --shape data=1,3,224,224")
     return name, shape
+
+
+def parse_most_bytes(text: str) -> tuple[str, int]:
+    """A name and the bytes that there is room for.
+
+    Raises:
+        InputError: the text is no such thing.
+    """
+    name, _, size = text.rpartition("=")
+    if not name or not (size.isascii() and size.isdigit()) or not 0 < int(size) <= _MOST_ROOM:
+        raise InputError(
+            f"--most-bytes {text}: expected NAME=BYTES, from 1 to {_MOST_ROOM}, e.g. "
+            "--most-bytes boxes=65536"
+        )
+    return name, int(size)
 
 
 def choose_isa(wanted: str) -> Isa:

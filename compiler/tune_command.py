@@ -10,12 +10,11 @@ import typer
 from rich.console import Console
 
 from veltair.compiler.clean import Shape, load_clean
-from veltair.compiler.expand import expand_regions
-from veltair.compiler.graph import from_model
+from veltair.compiler.fallback import framed_ends
+from veltair.compiler.front import build_graph
 from veltair.compiler.kernels.spec import LANES
 from veltair.compiler.lower import Request, lower
 from veltair.compiler.memory import check_memory, explained_shortage
-from veltair.compiler.passes import prepare
 from veltair.compiler.passes.plan import plan_memory
 from veltair.compiler.pipeline import check_name
 from veltair.compiler.progress_bar import Bar, told_warnings
@@ -95,7 +94,8 @@ def command(
 
 def _requests(model: Path, shapes: dict[str, Shape], isa: Isa) -> list[Request]:
     lanes = LANES[isa]
-    graph = expand_regions(prepare(from_model(load_clean(model, shapes)), lanes), lanes)
+    clean = load_clean(model, shapes)
+    graph = build_graph(clean, lanes, framed=framed_ends(model, clean, {}))
     plan = plan_memory(graph, lanes)
     check_memory(model, graph, plan)
     return lower(graph, plan, isa)

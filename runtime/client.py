@@ -22,6 +22,7 @@ import numpy as np
 
 from veltair.runtime._native import ipc
 from veltair.runtime.errors import NotFoundError, RefusedError, UnavailableError
+from veltair.runtime.framed import read_framed
 from veltair.runtime.rendezvous import port_of, request_segment
 from veltair.runtime.status import Histogram, ModelInfo, ModelStats, ServerStats, Signature
 
@@ -53,11 +54,11 @@ class Slot:
         version: of the artifact.
         index: number of the slot among the model's; neighbours are contiguous in memory.
         inputs: one writable array an input, by name: a view of the segment, of the manifest's dtype
-            and shape (`bfloat16` as uint16, its bits). Written between `allocate` and `submit`.
-        outputs: one read-only array an output, by name; valid from the completion to `release`.
+            and shape (`bfloat16` as uint16, its bits); of a framed one its bytes, which
+            `write_framed` fills. Written between `allocate` and `submit`.
     """
 
-    __slots__ = ("_client", "_query", "_released", "index", "inputs", "model", "outputs", "version")
+    __slots__ = ("_client", "_place", "_query", "_released", "index", "inputs", "model", "version")
 
     def __init__(self, client: LocalClient, query: int, place: _Place) -> None:
         """Takes a query that `client` has allocated."""
@@ -65,10 +66,24 @@ class Slot:
         self.version = place.version
         self.index = place.index
         self.inputs = place.inputs
-        self.outputs = place.outputs
+        self._place = place
         self._client = client
         self._query = query
         self._released = False
+
+    @property
+    def outputs(self) -> dict[str, NDArray[Any]]:
+        """One read-only array an output, by name; valid from the completion to `release`.
+
+        Strings are objects of `str`.
+        """
+        framed = self._place.framed_outputs
+        if not framed:
+            return self._place.outputs
+        return {
+            name: read_framed(array, framed[name]) if name in framed else array
+            for name, array in self._place.outputs.items()
+        }
 
     def release(self) -> None:
         """Gives the slot back; its arrays must not be used any more. Idempotent.
@@ -108,13 +123,14 @@ class Completion:
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """What is constant about a slot of the segment: its arrays."""
+    """What is constant about a slot of the segment: its arrays, framed tensors as bytes."""
 
     model: str
     version: int
     index: int
     inputs: dict[str, NDArray[Any]]
     outputs: dict[str, NDArray[Any]]
+    framed_outputs: dict[str, str]  # name to dtype
 
 
 class LocalClient:
@@ -339,7 +355,7 @@ class LocalClient:
         signature = self._signatures[index]
         slot = query - self._native.first_slot(index)
         arrays = [
-            self._native.tensor(index, tensor, slot).view(_dtype(spec)).reshape(spec.shape)
+            _shaped(self._native.tensor(index, tensor, slot), spec)
             for tensor, spec in enumerate(signature.inputs + signature.outputs)
         ]
         count = len(signature.inputs)
@@ -351,6 +367,7 @@ class LocalClient:
             index=slot,
             inputs={s.name: a for s, a in zip(signature.inputs, arrays[:count], strict=True)},
             outputs={s.name: a for s, a in zip(signature.outputs, arrays[count:], strict=True)},
+            framed_outputs={s.name: s.dtype for s in signature.outputs if s.is_framed},
         )
 
     def _completion(self, ended: ipc.Ended) -> Completion | None:
@@ -389,8 +406,10 @@ class LocalClient:
         return RefusedError(message, verdict.why.name.lower())
 
 
-def _dtype(spec: TensorSpec) -> np.dtype[Any]:
-    return np.dtype("uint16" if spec.dtype == "bfloat16" else spec.dtype)
+def _shaped(memory: NDArray[np.uint8], spec: TensorSpec) -> NDArray[Any]:
+    if spec.is_framed:
+        return memory
+    return memory.view("uint16" if spec.dtype == "bfloat16" else spec.dtype).reshape(spec.shape)
 
 
 def _model_stats(status: ipc.ModelStatus, counts: ipc.ModelCounts) -> ModelStats:

@@ -6,6 +6,7 @@ A message carries the value that was refused, the rule that refused it, and the 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 
 
 class VeltairError(Exception):
@@ -25,9 +26,18 @@ class ConfigError(InputError):
 
 
 class UnsupportedOperatorError(VeltairError):
-    """An operator that can't be compiled (exit 3)."""
+    """An operator that can't be compiled (exit 3).
+
+    Attributes:
+        reasons: why, by the names of the nodes; empty where no node is to blame.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str, reasons: Mapping[str, str] | None = None) -> None:
+        """The error of some nodes."""
+        super().__init__(message)
+        self.reasons = dict(reasons or {})
 
 
 class ArtifactError(VeltairError):

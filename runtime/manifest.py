@@ -16,6 +16,7 @@ import msgspec
 
 from veltair.runtime.errors import ArtifactError
 from veltair.runtime.files import read_whole
+from veltair.runtime.framed import HEADER_BYTES
 
 SCHEMA = 1
 MANIFEST_FILE = "manifest.json"
@@ -58,16 +59,32 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Base of the manifest's records: immutable, unknown fields refused."""
 
 
-class TensorSpec(_Record, frozen=True, kw_only=True):
-    """A model's input or output as a client sees it: dense, row-major."""
+class TensorSpec(_Record, frozen=True, kw_only=True, omit_defaults=True):
+    """A model's input or output as a client sees it: dense, row-major.
+
+    Attributes:
+        name: unique among the inputs, or the outputs.
+        dtype: a name in `ITEM_BYTES`; of a framed tensor also `string`.
+        shape: elements a dimension; of a framed tensor -1 where only the value tells.
+        most_bytes: room for the elements of a framed tensor, one that carries its own shape (see
+            `veltair.runtime.framed`); 0 for any other.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    most_bytes: int = 0
+
+    @property
+    def is_framed(self) -> bool:
+        """Whether the tensor carries its own shape."""
+        return self.most_bytes > 0
 
     @property
     def size_bytes(self) -> int:
-        """Size of the dense tensor in bytes."""
+        """Size in memory, in bytes: of the dense tensor, or of the framed one's room and header."""
+        if self.is_framed:
+            return HEADER_BYTES + self.most_bytes
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
@@ -120,7 +137,25 @@ class Variant(_Record, frozen=True, kw_only=True):
     arguments: tuple[Argument, ...]
 
 
-class Layer(_Record, frozen=True, kw_only=True):
+class Fallback(_Record, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of the model's graph that ONNX Runtime runs, since it isn't compiled.
+
+    Attributes:
+        file: the part as an ONNX file of the artifact.
+        inputs: names of what the file's graph reads, as the layer's arguments are ordered.
+        outputs: names of what it writes; these arguments come last.
+        reasons: nodes that can't be compiled, and why.
+        framed: those of the names whose arguments are framed tensors, as bytes.
+    """
+
+    file: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    reasons: tuple[str, ...]
+    framed: tuple[str, ...] = ()
+
+
+class Layer(_Record, frozen=True, kw_only=True, omit_defaults=True):
     """One fused operator: one kernel call, by any one of its variants.
 
     Attributes:
@@ -128,9 +163,11 @@ class Layer(_Record, frozen=True, kw_only=True):
         op: what it computes, e.g. `conv2d+bias+add+relu`.
         nodes: names of the ONNX nodes that it covers.
         input_shapes: logical shapes of the activations that it reads.
-        output_shapes: logical shapes of what it writes.
+        output_shapes: logical shapes of what it writes, -1 where only a value tells the size.
         flops: floating-point operations, a multiply-add counted as two.
         variants: at least one.
+        fallback: what the variants run in place of kernels, each with as many threads as its
+            `parallel_extent` says; None where the layer is compiled.
     """
 
     name: str
@@ -140,6 +177,7 @@ class Layer(_Record, frozen=True, kw_only=True):
     output_shapes: tuple[tuple[int, ...], ...]
     flops: int
     variants: tuple[Variant, ...]
+    fallback: Fallback | None = None
 
 
 class Interference(_Record, frozen=True, kw_only=True):

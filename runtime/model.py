@@ -14,6 +14,7 @@ import numpy as np
 from veltair.runtime import _native
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.errors import ArtifactError, InputError
+from veltair.runtime.framed import STRING, fits, read_framed, write_framed
 from veltair.runtime.manifest import (
     ALIGNMENT_BYTES,
     ITEM_BYTES,
@@ -88,25 +89,35 @@ class Model:
         return self._native
 
     def run(
-        self, inputs: Mapping[str, ArrayLike], cores: Sequence[int] | None = None
+        self,
+        inputs: Mapping[str, ArrayLike],
+        cores: Sequence[int] | None = None,
+        *,
+        variants: Sequence[int] = (),
     ) -> dict[str, AnyArray]:
         """Runs the model once.
 
         Args:
             inputs: every input by name, of exactly the manifest's dtype and shape; bfloat16 as
-                uint16 bit patterns.
+                uint16 bit patterns, strings as objects.
             cores: numbers of the processors to run on; all of `cpus` if not given.
+            variants: one for each layer; each layer's first if empty.
 
         Returns:
-            Every output by name; new arrays.
+            Every output by name; new arrays, strings as objects of `str`.
 
         Raises:
             InputError: a name, dtype, shape or core that the model doesn't have.
             KernelError: a kernel failed.
         """
         outputs = self.empty_outputs()
-        self.run_into(inputs, outputs, cores)
-        return outputs
+        self.run_into(inputs, outputs, cores, variants=variants)
+        return {
+            spec.name: read_framed(outputs[spec.name], spec.dtype)
+            if spec.is_framed
+            else outputs[spec.name]
+            for spec in self.manifest.outputs
+        }
 
     def run_into(
         self,
@@ -124,7 +135,8 @@ class Model:
 
         Args:
             inputs: as for `run`.
-            outputs: every output by name; writeable, contiguous, aligned: see `empty_outputs`.
+            outputs: every output by name; writeable, contiguous, aligned: see `empty_outputs`. Of a
+                framed one, its memory: see `read_framed`.
             cores: as for `run`.
             layers: begin and end of the block; the whole model if not given. A block continues
                 from the activations that the runs before left in the model's arena.
@@ -218,11 +230,25 @@ class Model:
 
     def _readable(self, spec: TensorSpec, value: ArrayLike) -> AnyArray:
         array = np.asarray(value)
+        if spec.is_framed:
+            return self._framed(spec, array)
         _check_tensor("input", spec, array)
         if array.flags.c_contiguous and _is_aligned(array):
             return array
         staging = self._staging[spec.name]
         np.copyto(staging, array)
+        return staging
+
+    def _framed(self, spec: TensorSpec, array: AnyArray) -> AnyArray:
+        if array.dtype.kind in "US":
+            array = array.astype(np.object_)
+        if array.dtype != np.object_ or not fits(array.shape, spec.shape):
+            raise InputError(
+                f"input {spec.name!r}: is {array.dtype}{list(array.shape)}, must be strings of "
+                f"shape {list(spec.shape)}, -1 for any size"
+            )
+        staging = self._staging[spec.name]
+        write_framed(staging, array, spec.name)
         return staging
 
     def _check_outputs(self, outputs: Mapping[str, AnyArray]) -> list[AnyArray]:
@@ -250,21 +276,29 @@ def dlpack_type(name: str) -> tuple[int, int, int]:
 
 
 def empty_aligned(spec: TensorSpec) -> AnyArray:
-    """Returns an uninitialised array for `spec`, aligned to `ALIGNMENT_BYTES`."""
+    """Returns an uninitialised array for `spec`, aligned to `ALIGNMENT_BYTES`.
+
+    Of a framed tensor it is the memory, uint8.
+    """
     memory = np.empty(spec.size_bytes + ALIGNMENT_BYTES, np.uint8)
     begin = -_address(memory) % ALIGNMENT_BYTES
-    array: AnyArray = memory[begin : begin + spec.size_bytes].view(numpy_dtype(spec.dtype))
-    return array.reshape(spec.shape)
+    array: AnyArray = memory[begin : begin + spec.size_bytes]
+    if spec.is_framed:
+        return array
+    return array.view(numpy_dtype(spec.dtype)).reshape(spec.shape)
 
 
 def sample_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> dict[str, AnyArray]:
-    """Returns inputs to measure with: floats uniform in [0, 1), anything else zeros.
+    """Returns inputs to measure with: floats uniform in [0, 1), anything else zeros, or words.
 
     Zeros are valid wherever integers are indices, as token ids are.
     """
     generator = np.random.default_rng(seed)
     inputs: dict[str, AnyArray] = {}
     for spec in specs:
+        if spec.is_framed:
+            inputs[spec.name] = np.full([max(size, 1) for size in spec.shape], "word", np.object_)
+            continue
         array = empty_aligned(spec)
         floating = spec.dtype.startswith("float")
         array[...] = generator.random(spec.shape) if floating else 0
@@ -287,6 +321,7 @@ def load_native(folder: Path, manifest: Manifest) -> _native.Model:
         input_bytes=[_size_bytes(folder, spec) for spec in manifest.inputs],
         output_bytes=[_size_bytes(folder, spec) for spec in manifest.outputs],
         layers=[_to_layer(folder, layer) for layer in manifest.layers],
+        onnxruntime_path=_onnxruntime_library(folder, manifest),
     )
 
 
@@ -301,8 +336,24 @@ def ffi_library() -> Path:
     return Path(spec.submodule_search_locations[0]) / "lib" / "libtvm_ffi.so"
 
 
+def _onnxruntime_library(folder: Path, manifest: Manifest) -> str:
+    """Where ONNX Runtime's library lies, for what falls back; empty where nothing does."""
+    if all(layer.fallback is None for layer in manifest.layers):
+        return ""
+    spec = importlib.util.find_spec("onnxruntime")
+    places = spec.submodule_search_locations if spec is not None else None
+    found = [path for place in places or () for path in Path(place).glob("capi/libonnxruntime.so*")]
+    if not found:
+        raise ArtifactError(
+            f"{folder}: parts of the model run on ONNX Runtime, and the package `onnxruntime` is "
+            "not installed; pip install 'veltair[fallback]'"
+        )
+    return str(min(found))
+
+
 def _size_bytes(folder: Path, spec: TensorSpec) -> int:
-    _check_dtype(folder, spec.dtype)
+    if not (spec.is_framed and spec.dtype == STRING):
+        _check_dtype(folder, spec.dtype)
     return spec.size_bytes
 
 
@@ -315,7 +366,12 @@ def _check_dtype(folder: Path, dtype: str) -> None:
 
 
 def _to_layer(folder: Path, layer: Layer) -> _native.Layer:
-    return layer.name, [_to_variant(folder, variant) for variant in layer.variants]
+    variants = [_to_variant(folder, variant) for variant in layer.variants]
+    fallback = layer.fallback
+    if fallback is None:
+        return layer.name, variants, None
+    names = (fallback.inputs, fallback.outputs, fallback.framed)
+    return layer.name, variants, (str(folder / fallback.file), *names)
 
 
 def _to_variant(folder: Path, variant: Variant) -> _native.Variant:
@@ -355,13 +411,15 @@ def _check_names(kind: str, given: Mapping[str, object], specs: Sequence[TensorS
 
 
 def _check_tensor(kind: str, spec: TensorSpec, array: AnyArray) -> None:
-    if array.dtype != numpy_dtype(spec.dtype):
+    name = "uint8" if spec.is_framed else spec.dtype
+    shape = (spec.size_bytes,) if spec.is_framed else spec.shape
+    if array.dtype != numpy_dtype(name):
         raise InputError(
-            f"{kind} {spec.name!r}: is {array.dtype}, must be {spec.dtype}; "
-            f"convert it, e.g. with .astype({numpy_dtype(spec.dtype).name!r})"
+            f"{kind} {spec.name!r}: is {array.dtype}, must be {name}; "
+            f"convert it, e.g. with .astype({numpy_dtype(name).name!r})"
         )
-    if array.shape != spec.shape:
+    if array.shape != shape:
         raise InputError(
             f"{kind} {spec.name!r}: has the shape {list(array.shape)}, must have "
-            f"{list(spec.shape)}; {math.prod(spec.shape)} elements in that order"
+            f"{list(shape)}; {math.prod(shape)} elements in that order"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,15 @@ class Quiet:
     def step(self, what: str) -> None: ...
 
 
-def compiled(tmp_path: Path, model: onnx.ModelProto, isa: Isa) -> Model:
+def compiled(
+    tmp_path: Path,
+    model: onnx.ModelProto,
+    isa: Isa,
+    *,
+    strict: bool = False,
+    most_bytes: Mapping[str, int] | None = None,
+    profiled: bool = True,
+) -> Model:
     path = tmp_path / "model.onnx"
     onnx.save(model, path)
     options = CompileOptions(
@@ -37,6 +46,9 @@ def compiled(tmp_path: Path, model: onnx.ModelProto, isa: Isa) -> Model:
         isa=isa,
         jobs=2,
         force=False,
+        strict=strict,
+        most_bytes=most_bytes or {},
+        profiled=profiled,
     )
     compile_model(options, Quiet())
     return Model.load(options.target)

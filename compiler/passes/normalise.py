@@ -310,7 +310,12 @@ def _reshape(rewriter: Rewriter, op: Op) -> None:
     )
 
 
+def _as_it_is(rewriter: Rewriter, op: Op) -> None:
+    rewriter.emit(op)
+
+
 RULES: dict[str, Rule] = {
+    "Fallback": _as_it_is,
     "Conv": _conv,
     "Gemm": _gemm,
     "MatMul": _matmul,

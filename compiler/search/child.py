@@ -173,7 +173,7 @@ class _Layer:
             input_bytes=[memory.nbytes for memory in inputs],
             output_bytes=[memory.nbytes for memory in self._written()],
             layers=[
-                (str(i), [(self._candidate.symbol, self._candidate.extent, of_call)])
+                (str(i), [(self._candidate.symbol, self._candidate.extent, of_call)], None)
                 for i, of_call in enumerate(each)
             ],
         )

@@ -17,8 +17,10 @@ from . import sim as sim
 Argument: TypeAlias = tuple[int, int, int, tuple[int, int, int], Sequence[int], Sequence[int]]
 # symbol, parallel extent, arguments
 Variant: TypeAlias = tuple[str, int, Sequence[Argument]]
-# name, variants
-Layer: TypeAlias = tuple[str, Sequence[Variant]]
+# path of an ONNX file, names of what it reads, of what it writes, and of those that are framed
+Fallback: TypeAlias = tuple[str, Sequence[str], Sequence[str], Sequence[str]]
+# name, variants, what they run where the layer falls back
+Layer: TypeAlias = tuple[str, Sequence[Variant], Fallback | None]
 
 class Gang:
     def __init__(
@@ -50,6 +52,7 @@ class Model:
         input_bytes: Sequence[int],
         output_bytes: Sequence[int],
         layers: Sequence[Layer],
+        onnxruntime_path: str = "",
     ) -> None: ...
     @property
     def layers(self) -> int: ...

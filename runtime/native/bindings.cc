@@ -92,10 +92,16 @@ std::span<int64_t> times_of(const Buffer& buffer) {
 using ArgumentTuple = std::tuple<int, int64_t, int64_t, std::tuple<int, int, int>,
                                  std::vector<int64_t>, std::vector<int64_t>>;
 using VariantTuple = std::tuple<std::string, int64_t, std::vector<ArgumentTuple>>;
-using LayerTuple = std::tuple<std::string, std::vector<VariantTuple>>;
+// (path, inputs, outputs, framed)
+using FallbackTuple = std::tuple<std::string, std::vector<std::string>, std::vector<std::string>,
+                                 std::vector<std::string>>;
+using LayerTuple = std::tuple<std::string, std::vector<VariantTuple>, std::optional<FallbackTuple>>;
 
 engine::LayerSpec to_layer(const LayerTuple& layer) {
-  engine::LayerSpec spec{std::get<0>(layer), {}};
+  engine::LayerSpec spec{std::get<0>(layer), {}, {}};
+  if (const auto& fallback = std::get<2>(layer); fallback.has_value()) {
+    spec.fallback = std::make_from_tuple<engine::FallbackSpec>(*fallback);
+  }
   for (const auto& [symbol, extent, arguments] : std::get<1>(layer)) {
     engine::VariantSpec variant{symbol, extent, {}};
     for (const auto& [storage, index, offset_bytes, dtype, shape, strides] : arguments) {
@@ -116,14 +122,11 @@ std::shared_ptr<engine::Model> make_model(const std::string& ffi_path,
                                           const std::string& weights_path, int64_t weights_bytes,
                                           int64_t arena_bytes, std::vector<int64_t> input_bytes,
                                           std::vector<int64_t> output_bytes,
-                                          const std::vector<LayerTuple>& layers) {
-  engine::ModelSpec spec{kernels_path,
-                         weights_path,
-                         weights_bytes,
-                         arena_bytes,
-                         std::move(input_bytes),
-                         std::move(output_bytes),
-                         {}};
+                                          const std::vector<LayerTuple>& layers,
+                                          const std::string& onnxruntime_path) {
+  engine::ModelSpec spec{kernels_path, weights_path,           weights_bytes,
+                         arena_bytes,  std::move(input_bytes), std::move(output_bytes),
+                         {},           onnxruntime_path};
   for (const LayerTuple& layer : layers) spec.layers.push_back(to_layer(layer));
   const nb::gil_scoped_release released;
   return std::make_shared<engine::Model>(std::make_shared<engine::FfiRuntime>(ffi_path),
@@ -247,7 +250,8 @@ void bind_engine(nb::module_& m) {
 
   nb::class_<engine::Model>(m, "Model", "An artifact's kernels and weights, checked.")
       .def(nb::new_(&make_model), "ffi_path"_a, "kernels_path"_a, "weights_path"_a,
-           "weights_bytes"_a, "arena_bytes"_a, "input_bytes"_a, "output_bytes"_a, "layers"_a)
+           "weights_bytes"_a, "arena_bytes"_a, "input_bytes"_a, "output_bytes"_a, "layers"_a,
+           "onnxruntime_path"_a = "")
       .def_prop_ro("layers", &engine::Model::layers);
 
   nb::class_<engine::Instance>(m, "Instance", "A model's activations and prepared calls.")

@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from veltair.runtime.server.refusals import INTERNAL_ERROR, Refusal
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from veltair.runtime.server.protocol import Signature
     from veltair.runtime.server.tensors import TensorRule
 
-# A JSON number of any type has at most 25 characters; the rest is for white space.
-JSON_BYTES_PER_ELEMENT = 64
 JSON_BYTES_BESIDE = 64 * 1024
 
 
@@ -42,8 +39,8 @@ class Endpoint:
         self.signature = signature
         self.filling: dict[Query, None] = {}
         self.invalid: Counter[int] = Counter()
-        elements = sum(rule.elements for rule in signature.inputs.values())
-        self.json_limit_bytes = JSON_BYTES_BESIDE + JSON_BYTES_PER_ELEMENT * elements
+        tensors = sum(rule.json_bytes for rule in signature.inputs.values())
+        self.json_limit_bytes = JSON_BYTES_BESIDE + tensors
         self._prefix = (
             msgspec.json.encode({"model_name": info.name, "model_version": str(info.version)})[:-1]
             + b","
@@ -81,8 +78,9 @@ class Endpoint:
         for rule, binary in wanted:
             array = arrays[rule.name]
             if binary:
-                described.append(rule.binary_text)
-                tensors.append(bytes_of(array))
+                description, data = rule.read_binary(array)
+                described.append(description)
+                tensors.append(data)
             else:
                 described.append(rule.read(array))
         text = b"".join(
@@ -95,8 +93,3 @@ class Endpoint:
             )
         )
         return (len(text) if tensors else None), [text, *tensors]
-
-
-def bytes_of(array: NDArray[Any]) -> memoryview:
-    """Returns the memory of a contiguous array; writable if the array is."""
-    return array.reshape(-1).view(np.uint8).data

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from veltair.runtime.errors import NotFoundError, RefusedError, UnavailableError
 from veltair.runtime.server.bodies import CODINGS, FramedBody, GatheredBody, InflatedBody
 from veltair.runtime.server.encoding import choose_coding, compress
-from veltair.runtime.server.endpoint import bytes_of
 from veltair.runtime.server.exchange import BINARY_TYPE, JSON_TYPE
 from veltair.runtime.server.protocol import decode_request, timeout_ns
 from veltair.runtime.server.refusals import (
@@ -22,7 +23,7 @@ from veltair.runtime.server.refusals import (
     too_large,
     unavailable,
 )
-from veltair.runtime.server.tensors import binary_size
+from veltair.runtime.server.tensors import binary_size, bytes_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -211,7 +212,8 @@ class Query:
         self._slot = self._inference.allocate(self.endpoint)
         filling[self] = None
         inputs = self._slot.inputs
-        return [bytes_of(inputs[name]) for name in sizes]
+        rules = self.endpoint.signature.inputs
+        return [bytes_of(rules[name].payload(inputs[name], size)) for name, size in sizes.items()]
 
     def take_json(self, text: bytearray) -> None:
         """Reads a request that is JSON only, and submits it.
@@ -294,7 +296,14 @@ class Query:
         arrays = {t.name: slot.inputs[t.name] for t in request.inputs if not t.has_data}
         self._inference.budget.take(sum(array.nbytes for array in arrays.values()))
         self._spilled = {name: bytearray(bytes_of(array)) for name, array in arrays.items()}
-        body.move([memoryview(data) for data in self._spilled.values()])
+        rules = self.endpoint.signature.inputs
+        sizes = {t.name: binary_size(t) or 0 for t in request.inputs if not t.has_data}
+        body.move(
+            [
+                bytes_of(rules[name].payload(np.frombuffer(data, np.uint8), sizes[name]))
+                for name, data in self._spilled.items()
+            ]
+        )
         del self.endpoint.filling[self]
         self._slot = None
         slot.release()
@@ -308,6 +317,9 @@ class Query:
         for name, data in self._spilled.items():
             bytes_of(inputs[name])[:] = data
         for tensor in self._request.inputs:
-            if tensor.has_data:
-                self.endpoint.signature.inputs[tensor.name].write(tensor.data, inputs[tensor.name])
+            rule, size = self.endpoint.signature.inputs[tensor.name], binary_size(tensor)
+            if size is None:
+                rule.write(tensor, inputs[tensor.name])
+            else:
+                rule.frame(tensor, size, inputs[tensor.name])
         return self._slot

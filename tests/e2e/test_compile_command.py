@@ -107,11 +107,27 @@ def test_file_that_is_missing_or_no_model_exits_2(tmp_path: Path) -> None:
 
 
 def test_operator_that_cannot_be_compiled_exits_3(tmp_path: Path) -> None:
-    model = tiny(tmp_path / "net.onnx", op="NonZero")
+    model = tiny(tmp_path / "net.onnx", op="Frobnicate")
     done = compile_(model, "-o", tmp_path / "repo", "--shape", "x=1,3,8,8")
     assert done.returncode == 3
-    assert "operator NonZero, node 'last' (from c to y)" in one_line(done.stderr)
+    assert "operator Frobnicate, node 'last' (from c to y)" in one_line(done.stderr)
     assert not (tmp_path / "repo").exists()
+
+
+def test_what_cannot_be_compiled_is_told_and_refused_where_asked_for(tmp_path: Path) -> None:
+    model = tiny(tmp_path / "net.onnx", op="NonZero")
+    arguments = (model, "-o", tmp_path / "repo", "--shape", "x=1,3,8,8")
+    done = compile_(*arguments, "--most-bytes", "y=131072")
+    assert done.returncode == 0, done.stderr
+    assert "1 of 4 layers fall back to ONNX Runtime: 1 of 2 nodes" in done.stdout
+    assert "1x16x8x8 -> 4x?" in done.stdout
+    assert "NonZero 'last': the shape of 'y' depends on the data" in one_line(done.stdout)
+    done = compile_(*arguments, "--strict", "--force")
+    assert done.returncode == 3
+    assert "NonZero 'last': the shape of 'y' depends on the data" in one_line(done.stderr)
+    done = compile_(*arguments, "--most-bytes", "y=none", "--force")
+    assert done.returncode == 2
+    assert "expected NAME=BYTES" in one_line(done.stderr)
 
 
 def test_output_below_a_file_exits_2(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 // A gang runs every task exactly once, whatever happens to its cores meanwhile.
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -483,6 +484,58 @@ void bad_arguments_are_refused() {
   std::thread([&] { CHECK_THROWS(Gang::Leader(gang), UsageError); }).join();
 }
 
+std::vector<int> cpus_of(pthread_t thread) {
+  cpu_set_t set;
+  pthread_getaffinity_np(thread, sizeof set, &set);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+void followers_run_where_the_gang_may() {
+  Gang gang(usable_cpus());
+  const std::vector<int>& cpus = gang.cpus();
+  std::vector<int> all(cpus.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
+  std::atomic<bool> stop{false};
+  std::thread other([&stop] { stop.wait(false); });
+  const std::vector<pthread_t> threads{other.native_handle()};
+  const int last = static_cast<int>(cpus.size()) - 1;
+  gang.set_cores(std::vector<int>{last});
+  {
+    const Gang::Leader leader(gang);
+    const Gang::Followers followers(gang, threads);
+    CHECK(cpus_of(threads[0]) == std::vector<int>{cpus[static_cast<size_t>(last)]});
+    gang.set_cores(all);
+    const std::vector<int> others(cpus.begin(), cpus.end() - 1);  // the last is the leader's
+    CHECK(cpus_of(threads[0]) == (others.empty() ? cpus : others));
+    for (int core = last - 1; core > 0; --core) gang.revoke(core);
+    if (last > 0) CHECK(cpus_of(threads[0]) == std::vector<int>{cpus[0]});
+    if (last > 1) {
+      gang.grant(1);
+      CHECK(cpus_of(threads[0]) == (std::vector<int>{cpus[0], cpus[1]}));
+    }
+  }
+  const std::vector<int> left = cpus_of(threads[0]);
+  gang.set_cores(all);
+  gang.set_cores(std::vector<int>{0});
+  CHECK(cpus_of(threads[0]) == left);  // it follows no longer
+  {
+    const Gang::Leader leader(gang);
+    {
+      const Gang::Followers followers(gang, threads);
+      gang.set_cores(std::vector<int>{last});  // the leader's own core is revoked
+    }
+    CHECK(gang.in_use(last));  // it has moved
+    CHECK(last == 0 || !gang.in_use(0));
+  }
+  stop.store(true);
+  stop.notify_all();
+  other.join();
+}
+
 void affinity_comes_back_where_asked() {
   cpu_set_t before;
   sched_getaffinity(0, sizeof before, &before);
@@ -513,7 +566,7 @@ int main() {
         nested_launch_runs_inline, several_gangs_share_the_cores,
         chooses_tasks_without_a_longer_core, chooses_short_tasks_where_asked,
         demanded_cores_are_left, demanded_cores_are_left_without_a_task,
-        bad_arguments_are_refused}) {
+        followers_run_where_the_gang_may, bad_arguments_are_refused}) {
     std::thread(test).join();
   }
   return 0;

@@ -186,6 +186,7 @@ void Gang::set_cores(std::span<const int> cores) {
     }
   }
   granted_.store(static_cast<int>(cores.size()));
+  place_followers();
 }
 
 void Gang::grant(int core) {
@@ -194,6 +195,7 @@ void Gang::grant(int core) {
   if (cores_[core].granted.exchange(true)) return;
   granted_.fetch_add(1);
   wake(cores_[core]);
+  place_followers();
 }
 
 bool Gang::revoke(int core) {
@@ -203,6 +205,7 @@ bool Gang::revoke(int core) {
   if (granted_.load() == 1) return false;
   cores_[core].granted.store(false);
   granted_.fetch_sub(1);
+  place_followers();
   return true;
 }
 
@@ -409,6 +412,34 @@ void Gang::take_core() {
   leader_core_.store(core);
   if (pinned_cpu == cpus_[core]) return;
   if (pin(cpus_[core]) == 0) pinned_cpu = cpus_[core];
+}
+
+// Under `control_`. When a call returns, no thread runs on a core that it may not.
+void Gang::place_followers() {
+  if (followers_.empty()) return;
+  const int leader = leader_core_.load();
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (size_t core = 0; core < cpus_.size(); ++core) {
+    if (cores_[core].granted.load() && static_cast<int>(core) != leader) CPU_SET(cpus_[core], &set);
+  }
+  if (CPU_COUNT(&set) == 0) CPU_SET(cpus_[leader], &set);
+  for (const pthread_t thread : followers_) pthread_setaffinity_np(thread, sizeof set, &set);
+}
+
+Gang::Followers::Followers(Gang& gang, std::span<const pthread_t> threads) : gang_(gang) {
+  gang_.keep_core();
+  const std::lock_guard lock(gang_.control_);
+  gang_.followers_ = threads;
+  gang_.place_followers();
+}
+
+Gang::Followers::~Followers() {
+  {
+    const std::lock_guard lock(gang_.control_);
+    gang_.followers_ = {};
+  }
+  gang_.keep_core();
 }
 
 Gang* Gang::led_here() { return led_gang; }

@@ -1,6 +1,7 @@
 // A gang: pinned threads that run the parallel tasks of one kernel at a time.
 #pragma once
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <atomic>
@@ -105,6 +106,22 @@ class Gang {
     cpu_set_t affinity_;
   };
 
+  // Threads of another's that work for the leader while it lives: they run on the granted cores and
+  // on no other, also when those change. With more cores than one they leave the leader's to it.
+  //
+  // A core that is revoked is free of them at once; the leader's own when the layer ends. At most
+  // one at a time, made by the leader; the threads must outlive it.
+  class Followers {
+   public:
+    Followers(Gang& gang, std::span<const pthread_t> threads);
+    ~Followers();
+    Followers(const Followers&) = delete;
+    Followers& operator=(const Followers&) = delete;
+
+   private:
+    Gang& gang_;
+  };
+
   // Runs the tasks one after the other on the calling thread; `num_task` below 1 is one task.
   static int launch_inline(ParallelLambda lambda, void* data, int num_task);
 
@@ -146,6 +163,7 @@ class Gang {
   void finish(int tasks, int num_task);
   void wait_for_end(uint32_t num_task);
   int run_published(ParallelLambda lambda, void* data, int num_task);
+  void place_followers();
   void keep_core();
   void take_core();
   void check_core(int core) const;
@@ -156,6 +174,7 @@ class Gang {
   CoreWatch* const watch_;
   std::unique_ptr<Core[]> cores_;
   std::mutex control_;  // orders set_cores, grant and revoke; never taken by a launch
+  std::span<const pthread_t> followers_;  // under `control_`
 
   // Read by every waiting thread, written when the leader or the grants change.
   alignas(64) std::atomic<int> leader_core_{-1};

@@ -136,12 +136,26 @@ void Instance::time_runs(std::span<const uint16_t> variants, std::span<int64_t> 
 
 void Instance::run_layer(int layer, int variant) {
   const Model::Variant& call = model_->variants()[model_->layer(layer).first_variant + variant];
+  if (call.fallback != nullptr) {
+    run_fallback(layer, call);
+    return;
+  }
   TVMFFIAny result{};
   result.type_index = kTVMFFINone;
   if (call.function(nullptr, arguments_.data() + call.first_argument, call.arguments, &result) == 0)
     return;
   throw KernelError("layer " + model_->layer_name(layer) + ", kernel " +
                     model_->symbol(layer, variant) + ": " + model_->ffi().take_message());
+}
+
+void Instance::run_fallback(int layer, const Model::Variant& call) {
+  const Gang::Followers followers(*gang_, call.fallback->threads());
+  try {
+    call.fallback->run(
+        {tensors_.data() + call.first_argument, static_cast<size_t>(call.arguments)});
+  } catch (const KernelError& error) {
+    throw KernelError("layer " + model_->layer_name(layer) + ": " + error.what());
+  }
 }
 
 }  // namespace veltair::engine

@@ -57,6 +57,7 @@ class Instance {
   void bind(std::vector<std::vector<Patch>>& patches, std::vector<char>& bound, int index,
             void* data, const char* kind);
   void run_layer(int layer, int variant);
+  void run_fallback(int layer, const Model::Variant& call);
 
   std::shared_ptr<const Model> model_;
   std::shared_ptr<Gang> gang_;

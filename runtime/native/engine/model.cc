@@ -1,5 +1,6 @@
 #include "native/engine/model.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -78,6 +79,37 @@ void check_argument(const ModelSpec& spec, const ArgumentSpec& argument, const s
   }
 }
 
+// ONNX Runtime takes dense tensors of the types that it knows, one for each name.
+void check_fallback(const FallbackSpec& fallback, const VariantSpec& variant,
+                    const std::string& where) {
+  const size_t names = fallback.inputs.size() + fallback.outputs.size();
+  if (names != variant.arguments.size()) {
+    refuse(where, std::to_string(variant.arguments.size()) + " arguments for " +
+                      std::to_string(names) + " names");
+  }
+  for (size_t i = 0; i < names; ++i) {
+    const ArgumentSpec& argument = variant.arguments[i];
+    const bool is_input = i < fallback.inputs.size();
+    const std::string& name =
+        is_input ? fallback.inputs[i] : fallback.outputs[i - fallback.inputs.size()];
+    if (std::ranges::count(fallback.framed, name) > 0) {
+      const bool bytes = argument.dtype.code == kDLUInt && argument.dtype.bits == 8;
+      if (!bytes || argument.shape.size() != 1 ||
+          argument.shape[0] < static_cast<int64_t>(sizeof(FramedHeader))) {
+        refuse(where, "a framed tensor that is no array of bytes with room for its shape");
+      }
+    }
+    if (OnnxRuntime::type_of(argument.dtype) == 0) refuse(where, "a type that ONNX doesn't have");
+    const auto& shape = argument.shape;
+    if (std::find(shape.begin(), shape.end(), 0) != shape.end()) continue;
+    int64_t dense = 1;
+    for (size_t i = argument.shape.size(); i-- > 0;) {
+      if (argument.shape[i] > 1 && argument.strides[i] != dense) refuse(where, "a sparse view");
+      dense *= argument.shape[i];
+    }
+  }
+}
+
 void check_sizes(const ModelSpec& spec) {
   bool negative = spec.weights_bytes < 0 || spec.arena_bytes < 0;
   for (const int64_t bytes : spec.input_bytes) negative = negative || bytes < 0;
@@ -98,6 +130,7 @@ ModelSpec checked(ModelSpec spec) {
       for (size_t i = 0; i < variant.arguments.size(); ++i) {
         check_argument(spec, variant.arguments[i], where + ", argument " + std::to_string(i));
       }
+      if (layer.fallback.has_value()) check_fallback(*layer.fallback, variant, where);
     }
   }
   return spec;
@@ -115,11 +148,24 @@ Model::Model(std::shared_ptr<const FfiRuntime> ffi, ModelSpec spec)
 void Model::add_layer(const LayerSpec& layer) {
   layers_.push_back({static_cast<int>(variants_.size()), static_cast<int>(layer.variants.size())});
   for (const VariantSpec& variant : layer.variants) {
-    variants_.push_back({library_.find(variant.symbol), static_cast<int>(variant.parallel_extent),
-                         static_cast<int>(arguments_.size()),
-                         static_cast<int>(variant.arguments.size())});
+    variants_.push_back(prepared(layer, variant));
     for (const ArgumentSpec& argument : variant.arguments) arguments_.push_back(&argument);
   }
+}
+
+Model::Variant Model::prepared(const LayerSpec& layer, const VariantSpec& variant) {
+  Variant made;
+  made.extent = static_cast<int>(variant.parallel_extent);
+  made.first_argument = static_cast<int>(arguments_.size());
+  made.arguments = static_cast<int>(variant.arguments.size());
+  if (!layer.fallback.has_value()) {
+    made.function = library_.find(variant.symbol);
+    return made;
+  }
+  if (!onnxruntime_) onnxruntime_ = std::make_shared<OnnxRuntime>(spec_.onnxruntime_path);
+  fallbacks_.push_back(std::make_unique<Fallback>(onnxruntime_, *layer.fallback, made.extent));
+  made.fallback = fallbacks_.back().get();
+  return made;
 }
 
 }  // namespace veltair::engine

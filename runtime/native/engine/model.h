@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "native/engine/fallback.h"
 #include "native/engine/library.h"
 #include "native/engine/memory.h"
 
@@ -30,13 +32,15 @@ struct ArgumentSpec {
 
 struct VariantSpec {
   std::string symbol;
-  int64_t parallel_extent = 0;  // iterations of the parallel loop; 0 where not known
+  int64_t parallel_extent = 0;  // iterations of the parallel loop, 0 where not known; a fallback's
+                                // threads
   std::vector<ArgumentSpec> arguments;
 };
 
 struct LayerSpec {
   std::string name;
   std::vector<VariantSpec> variants;
+  std::optional<FallbackSpec> fallback;  // what its variants run in place of kernels
 };
 
 struct ModelSpec {
@@ -47,6 +51,7 @@ struct ModelSpec {
   std::vector<int64_t> input_bytes;
   std::vector<int64_t> output_bytes;
   std::vector<LayerSpec> layers;
+  std::string onnxruntime_path;  // of the library; only needed where a layer falls back
 };
 
 // Which layers: [begin, end).
@@ -55,12 +60,13 @@ struct LayerRange {
   int end = 0;
 };
 
-// Ownership: holds the library and the mapping. Thread-safety: immutable, shared by all instances
-// of a process.
+// Ownership: holds the library, the mapping and the sessions of layers that fall back.
+// Thread-safety: immutable, shared by all instances of a process.
 class Model {
  public:
   struct Variant {
-    KernelFunction function = nullptr;
+    KernelFunction function = nullptr;   // null where the layer falls back
+    const Fallback* fallback = nullptr;  // null where it is compiled
     int extent = 0;
     int first_argument = 0;  // among all arguments of the model
     int arguments = 0;
@@ -89,10 +95,13 @@ class Model {
 
  private:
   void add_layer(const LayerSpec& layer);
+  Variant prepared(const LayerSpec& layer, const VariantSpec& variant);
 
   const ModelSpec spec_;
   Library library_;
   FileMapping weights_;
+  std::shared_ptr<const OnnxRuntime> onnxruntime_;
+  std::vector<std::unique_ptr<Fallback>> fallbacks_;
   std::vector<Layer> layers_;
   std::vector<Variant> variants_;
   std::vector<const ArgumentSpec*> arguments_;

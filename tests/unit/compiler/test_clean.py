@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from veltair.compiler.clean import load_clean, value_shapes
+from veltair.compiler.clean import infer_shapes, load_clean, value_shapes
 from veltair.runtime.errors import InputError, UnsupportedOperatorError
 
 
@@ -117,14 +117,22 @@ def test_unknown_operator_is_named_with_its_place(tmp_path: Path, op: str, domai
         load_clean(saved(tmp_path, model), {})
 
 
-def test_output_shape_that_depends_on_data_is_refused(tmp_path: Path) -> None:
+def test_a_shape_that_depends_on_data_stays_unknown(tmp_path: Path) -> None:
     model = conv_bn_model([1, 3, 8, 8])
     model.graph.node.append(helper.make_node("NonZero", ["y"], ["z"], name="where"))
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", TensorProto.INT64, None))
-    with pytest.raises(
-        UnsupportedOperatorError, match=r"NonZero, node 'where'.*depends on the data"
-    ):
-        load_clean(saved(tmp_path, model), {})
+    shapes = value_shapes(load_clean(saved(tmp_path, model), {}))
+    assert shapes["y"] == ((1, 4, 8, 8), TensorProto.FLOAT)
+    assert "z" not in shapes
+
+
+def test_each_node_gets_a_name_of_its_own() -> None:
+    nodes = [helper.make_node("Relu", ["x"], [f"y{i}"], name="same" * (i % 2)) for i in range(6)]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    outputs = [helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, [2]) for i in range(6)]
+    model = infer_shapes(helper.make_model(helper.make_graph(nodes, "g", [x], outputs)))
+    names = [node.name for node in model.graph.node]
+    assert names == ["Relu_0", "same", "Relu_2", "same.1", "Relu_4", "same.2"]
 
 
 def test_format_that_lists_weights_among_the_inputs_is_read(tmp_path: Path) -> None:

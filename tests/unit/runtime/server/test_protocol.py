@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
+from veltair.runtime.framed import bytes_of_strings, read_framed, write_framed
 from veltair.runtime.manifest import ITEM_BYTES, TensorSpec
 from veltair.runtime.server.protocol import Signature, decode_request, timeout_ns
 from veltair.runtime.server.refusals import Refusal
-from veltair.runtime.server.tensors import DATATYPES, binary_size
+from veltair.runtime.server.tensors import DATATYPES, InputTensor, binary_size
 
 DATA = TensorSpec(name="data", dtype="float32", shape=(1, 2, 3))
 MASK = TensorSpec(name="mask", dtype="int8", shape=(4,))
@@ -59,7 +61,7 @@ def test_a_right_request_passes() -> None:
         ([data_input()], ["'mask' is missing", "add mask INT8 [4]"]),
         ([data_input(), data_input()], ["'data' is given twice", "give it once"]),
         ([data_input(datatype="FP64")], ["'FP64'", "data FP32 [1, 2, 3]", "convert it to FP32"]),
-        ([data_input(datatype="BYTES")], ["'BYTES'", "no model here takes strings"]),
+        ([data_input(datatype="BYTES")], ["'BYTES'", "convert it to FP32"]),
         ([data_input(shape=[2, 3])], ["[2, 3]", "FP32 [1, 2, 3]", "reshape it to [1, 2, 3]"]),
         ([data_input(data=None)], ["no data", "6 numbers or 24 bytes"]),
         ([data_input(data=None, parameters={"binary_data_size": 23})], ["23", "takes 24 bytes"]),
@@ -153,8 +155,18 @@ def test_timeout_is_microseconds_and_zero_means_none() -> None:
 def write(spec: TensorSpec, text: str) -> np.ndarray[Any, Any]:
     rule = Signature("net", 1, (spec,), ()).inputs[spec.name]
     target = np.full(spec.shape, 9, "uint16" if spec.dtype == "bfloat16" else spec.dtype)
-    rule.write(msgspec.Raw(text.encode()), target)
+    rule.write(given(spec, text), target)
     return target
+
+
+def given(spec: TensorSpec, text: str, shape: Sequence[int] | None = None) -> InputTensor:
+    """An input with its data in the JSON."""
+    return InputTensor(
+        name=spec.name,
+        shape=list(spec.shape if shape is None else shape),
+        datatype=DATATYPES[spec.dtype],
+        data=msgspec.Raw(text.encode()),
+    )
 
 
 def test_numbers_are_read_flat_or_nested() -> None:
@@ -207,7 +219,7 @@ def test_wrong_numbers_are_refused_and_nothing_is_written(
     rule = Signature("net", 1, (spec,), ()).inputs[spec.name]
     target = np.full(spec.shape, 9, spec.dtype)
     with pytest.raises(Refusal, match=part) as refused:
-        rule.write(msgspec.Raw(text.encode()), target)
+        rule.write(given(spec, text), target)
     assert refused.value.status == 400
     assert f"input {spec.name!r}" in refused.value.message
     assert (target == 9).all()
@@ -228,3 +240,69 @@ def test_null_data_counts_as_none() -> None:
     )
     assert not request.inputs[0].has_data
     assert binary_size(request.inputs[0]) == 4
+
+
+WORDS = TensorSpec(name="words", dtype="string", shape=(-1, 2), most_bytes=64)
+
+
+def memory_of(spec: TensorSpec) -> np.ndarray[Any, Any]:
+    return np.zeros(spec.size_bytes, np.uint8)
+
+
+def test_strings_are_read_from_json_and_from_binary_data_alike() -> None:
+    rule = Signature("net", 1, (WORDS,), ()).inputs["words"]
+    expected = np.array([["a", "\u00e4\n"], ["", "bcd"]], np.object_)
+    as_json, as_bytes = memory_of(WORDS), memory_of(WORDS)
+    tensor = given(WORDS, '[["a", "\u00e4\\n"], ["", "bcd"]]', shape=(2, 2))
+    rule.check(tensor)
+    rule.write(tensor, as_json)
+    data = bytes_of_strings(expected)
+    rule.frame(tensor, len(data), as_bytes)
+    rule.payload(as_bytes, len(data))[:] = np.frombuffer(data, np.uint8)
+    assert as_json.tobytes() == as_bytes.tobytes()
+    assert read_framed(as_json, "string").tolist() == expected.tolist()
+    assert rule.description == {"name": "words", "datatype": "BYTES", "shape": [-1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "part"),
+    [
+        ('["a", "b"]', (2,), r"has shape \[2\]"),
+        ('["a", "b", "c"]', (1, 3), r"has shape \[1, 3\]"),
+        ("[]", (-1, 2), r"has shape \[-1, 2\]"),
+        ('["a"]', (1, 2), "has 1 strings; .* takes 2"),
+        ("[1, 2]", (1, 2), "not 2 strings of BYTES: Expected `str`, got `int`"),
+        (json.dumps(["x" * 40, "y" * 40]), (1, 2), "has 88 bytes .* at most 64"),
+    ],
+)
+def test_wrong_strings_are_refused(text: str, shape: tuple[int, ...], part: str) -> None:
+    rule = Signature("net", 1, (WORDS,), ()).inputs["words"]
+    tensor = given(WORDS, text, shape)
+
+    def take() -> None:
+        rule.check(tensor)
+        rule.write(tensor, memory_of(WORDS))
+
+    with pytest.raises(Refusal, match=part) as refused:
+        take()
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize("dtype", ["int64", "string"])
+def test_outputs_that_carry_their_shapes_are_answered_with_them(dtype: str) -> None:
+    spec = TensorSpec(name="found", dtype=dtype, shape=(-1, 3), most_bytes=1024)
+    rule = Signature("net", 1, (), (spec,)).outputs["found"]
+    expected = np.arange(6, dtype=np.int64).reshape(2, 3)
+    if dtype == "string":
+        expected = expected.astype(str).astype(np.object_)
+    memory = memory_of(spec)
+    write_framed(memory, expected, "found")
+    array = read_framed(memory, dtype)
+    described = msgspec.json.decode(rule.read(array))
+    assert (described["shape"], described["data"]) == ([2, 3], expected.reshape(-1).tolist())
+    text, data = rule.read_binary(array)
+    described = msgspec.json.decode(text)
+    assert described["shape"] == [2, 3]
+    assert described["parameters"]["binary_data_size"] == len(data)
+    plain = bytes_of_strings(expected) if dtype == "string" else expected.tobytes()
+    assert bytes(data) == plain
