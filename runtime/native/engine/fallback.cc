@@ -16,7 +16,7 @@ namespace {
 constexpr int kErrorsOnly = 3;
 
 size_t bytes_of(const DLTensor& tensor) {
-  size_t bytes = (tensor.dtype.bits + 7) / 8 * tensor.dtype.lanes;
+  size_t bytes = size_t{tensor.dtype.lanes} * ((tensor.dtype.bits + 7) / 8);
   for (int32_t i = 0; i < tensor.ndim; ++i) bytes *= static_cast<size_t>(tensor.shape[i]);
   return bytes;
 }

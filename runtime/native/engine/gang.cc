@@ -435,11 +435,8 @@ Gang::Followers::Followers(Gang& gang, std::span<const pthread_t> threads) : gan
 }
 
 Gang::Followers::~Followers() {
-  {
-    const std::lock_guard lock(gang_.control_);
-    gang_.followers_ = {};
-  }
-  gang_.keep_core();
+  const std::lock_guard lock(gang_.control_);
+  gang_.followers_ = {};
 }
 
 Gang* Gang::led_here() { return led_gang; }

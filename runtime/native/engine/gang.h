@@ -109,8 +109,9 @@ class Gang {
   // Threads of another's that work for the leader while it lives: they run on the granted cores and
   // on no other, also when those change. With more cores than one they leave the leader's to it.
   //
-  // A core that is revoked is free of them at once; the leader's own when the layer ends. At most
-  // one at a time, made by the leader; the threads must outlive it.
+  // A core that is revoked is free of them at once; the leader's own when the next launch or the
+  // next followers begin, or when it stops leading. At most one at a time, made by the leader; the
+  // threads must outlive it.
   class Followers {
    public:
     Followers(Gang& gang, std::span<const pthread_t> threads);
