@@ -121,6 +121,7 @@ ModelSpec checked(ModelSpec spec) {
   check_sizes(spec);
   for (const LayerSpec& layer : spec.layers) {
     if (layer.variants.empty()) refuse("layer " + layer.name, "no variants");
+    const FallbackSpec* fallback = layer.fallback.has_value() ? &*layer.fallback : nullptr;
     for (const VariantSpec& variant : layer.variants) {
       const std::string where = "layer " + layer.name + ", kernel " + variant.symbol;
       if (variant.parallel_extent < 0 ||
@@ -130,7 +131,7 @@ ModelSpec checked(ModelSpec spec) {
       for (size_t i = 0; i < variant.arguments.size(); ++i) {
         check_argument(spec, variant.arguments[i], where + ", argument " + std::to_string(i));
       }
-      if (layer.fallback.has_value()) check_fallback(*layer.fallback, variant, where);
+      if (fallback != nullptr) check_fallback(*fallback, variant, where);
     }
   }
   return spec;
