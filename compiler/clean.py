@@ -20,6 +20,9 @@ from veltair.runtime.scratch import scratch
 Shape = tuple[int, ...]
 OLDEST_OPSET = 7
 _OLDEST_IR = 4  # the first format whose initializers need not be inputs
+# The newest that every ONNX Runtime that we take reads; later ones only add types.
+_NEWEST_IR = 10
+_SETTLED_OPSET = 21
 # It makes a Gemm of a product and its bias by flattening, which hides what follows from fusion.
 _UNWANTED = ("MatMulAddFusion",)
 _ONNX_DOMAINS = ("", "ai.onnx")
@@ -48,6 +51,7 @@ def load_clean(path: Path, shapes: Mapping[str, Shape]) -> onnx.ModelProto:
     model = _read(path)
     _check_opset(path, model)
     _check_domains(model)
+    _settle_versions(model)
     _drop_initializer_inputs(model)
     _bind_shapes(path, model, shapes)
     return _optimise(path, model)
@@ -82,9 +86,42 @@ def opset_of(model: onnx.ModelProto) -> int:
     return int(max(versions, default=0))
 
 
+def _settle_versions(model: onnx.ModelProto) -> None:
+    """States the oldest versions that mean the same: ONNX Runtime refuses those newer than itself.
+
+    An operator means at one version of the operator set what it meant at the one that defined it
+    last, so that of all operators the newest definition will do.
+    """
+    model.ir_version = min(model.ir_version, _NEWEST_IR)
+    opset = opset_of(model)
+    needed = max(
+        (onnx.defs.get_schema(kind, opset).since_version for kind in _own_operators(model.graph)),
+        default=0,
+    )
+    settled = max(needed, min(opset, _SETTLED_OPSET))
+    others = [o for o in model.opset_import if o.domain not in _ONNX_DOMAINS]
+    del model.opset_import[:]
+    model.opset_import.extend([onnx.helper.make_opsetid("", settled), *others])
+
+
+def _own_operators(graph: onnx.GraphProto) -> set[str]:
+    """ONNX's own operators that a graph uses, in its subgraphs too."""
+    found = set()
+    for node in graph.node:
+        if node.domain in _ONNX_DOMAINS:
+            found.add(node.op_type)
+        for attribute in node.attribute:
+            for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                found |= _own_operators(inner)
+    return found
+
+
 def _check_opset(path: Path, model: onnx.ModelProto) -> None:
     newest = onnx.defs.onnx_opset_version()
     opset = opset_of(model)
+    if opset == 0:  # operators of other domains only: what ours are is not said
+        opset = _SETTLED_OPSET
+        model.opset_import.append(onnx.helper.make_opsetid("", opset))
     if not OLDEST_OPSET <= opset <= newest:
         raise InputError(
             f"{path}: opset {opset}; Veltair reads opsets {OLDEST_OPSET} to {newest}; "
@@ -161,7 +198,7 @@ def _bind_input(path: Path, value: onnx.ValueInfoProto, shape: Shape) -> None:
             f"{path}: --shape {value.name}={','.join(map(str, shape))} doesn't fit the input, "
             f"which is {declared}; only its symbolic dimensions can be chosen"
         )
-    tensor.ClearField("shape")
+    tensor.shape.CopyFrom(onnx.TensorShapeProto())  # there, even without dimensions
     for size in shape:
         tensor.shape.dim.add().dim_value = size
 

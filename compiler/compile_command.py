@@ -98,10 +98,12 @@ def command(
     with told_warnings(), Bar(Console(stderr=True)) as bar:
         result = compile_model(options, bar)
     table_console().print(layer_table(result.manifest))
-    print(
-        f"{options.target}: {len(result.manifest.layers)} layers for {options.isa}; largest "
-        f"difference to ONNX Runtime {result.difference:.1e} of the output's range"
+    compared = (
+        "not compared with ONNX Runtime, which refuses the inputs that were drawn"
+        if result.difference is None
+        else f"largest difference to ONNX Runtime {result.difference:.1e} of the output's range"
     )
+    print(f"{options.target}: {len(result.manifest.layers)} layers for {options.isa}; {compared}")
     for line in (*fallback_summary(result.manifest), *search_summary(result.search)):
         print(line)
     for warning in (result.doubt, fewer_levels(result.manifest.profile, levels)):

@@ -117,13 +117,14 @@ class CompileResult:
 
     Attributes:
         manifest: finished.
-        difference: of its outputs to ONNX Runtime's, of the output's range.
+        difference: of its outputs to ONNX Runtime's, of the output's range; None where ONNX Runtime
+            takes no inputs that could be drawn.
         doubt: why its profile shouldn't be trusted; empty where it can be.
         search: what its variants were chosen from.
     """
 
     manifest: Manifest
-    difference: float
+    difference: float | None
     doubt: str
     search: SearchReport
 

@@ -21,6 +21,7 @@ from onnx.backend.test.runner import Runner
 
 from veltair.compiler.backend import VeltairBackend, VeltairRep
 from veltair.compiler.search.dependents import depend_on
+from veltair.runtime.manifest import Manifest
 
 _MOST_REASON = 300  # characters
 
@@ -95,7 +96,8 @@ def _run(name: str, category: str, test: unittest.TestCase) -> Outcome:
         test.run(result)
     seconds = time.monotonic() - begun
     rep = _Watched.rep
-    layers = [layer for manifest in rep.manifests for layer in manifest.layers] if rep else []
+    manifests: list[Manifest] = rep.manifests if rep is not None else []
+    layers = [layer for manifest in manifests for layer in manifest.layers]
     fallen = tuple(r for layer in layers if layer.fallback for r in layer.fallback.reasons)
     status, reason = _status(result, has_fallen=any(layer.fallback for layer in layers))
     operators, types = _described(_Watched.model)
@@ -126,7 +128,7 @@ def _described(model: onnx.ModelProto | None) -> tuple[tuple[str, ...], tuple[st
     if model is None:
         return (), ()
     operators = dict.fromkeys(node.op_type for node in model.graph.node)
-    types = {}
+    types: dict[str, None] = {}
     for value in (*model.graph.input, *model.graph.output):
         kind = value.type.WhichOneof("value")
         if kind == "tensor_type":

@@ -259,4 +259,8 @@ def _is_spatial(schedule: Schedule, block: Block) -> bool:
 
 
 def _volume(schedule: Schedule, block: Block) -> int:
-    return math.prod(int(schedule.get(loop).extent) for loop in schedule.get_loops(block))
+    """Steps of a stage; 0 where a loop's extent depends on another's."""
+    extents = [schedule.get(loop).extent for loop in schedule.get_loops(block)]
+    if not all(isinstance(extent, tvm.tirx.IntImm) for extent in extents):
+        return 0
+    return math.prod(map(int, extents))

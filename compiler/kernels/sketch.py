@@ -116,13 +116,12 @@ def sketches(spec: TirSpec, isa: str, samples: int) -> list[Sketch]:
             )
             try:
                 Trace(sketch.trace.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
+                trace = _text(schedule.trace)
+                if trace not in found:
+                    share = _annotated(schedule, LANES[isa], tasks=1)
+                    found[trace] = Sketch(trace=trace, vectorised=share)
             except REFUSALS:
                 continue  # a draw that leads nowhere
-            trace = _text(schedule.trace)
-            if trace not in found:
-                found[trace] = Sketch(
-                    trace=trace, vectorised=_annotated(schedule, LANES[isa], tasks=1)
-                )
             if not schedule.trace.decisions:
                 break  # nothing was drawn: the others would be the same
     return list(found.values())
