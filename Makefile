@@ -22,7 +22,7 @@ BUILD_TOOLS := apache-tvm-ffi cmake nanobind ninja scikit-build-core
 NATIVE_SOURCES := CMakeLists.txt $(shell find runtime/native -name '*.cc' -o -name '*.h')
 PACKAGES := compiler runtime proxy models eval tuning_logs
 
-.PHONY: help setup demo demo-text test lint bench native-test peers clean \
+.PHONY: help setup onnx-conformance demo demo-text test lint bench native-test peers clean \
         lint-python lint-types lint-cpp lint-tidy lint-paths
 
 help: ## List the targets
@@ -44,6 +44,9 @@ lint: lint-python lint-types lint-cpp lint-tidy lint-paths ## Check style, types
 
 bench: $(VENV)/.native ## Measure what the design is held to, into eval/results
 	@$(BIN)/python -m veltair.eval.bounds
+
+onnx-conformance: $(VENV)/.native ## Run ONNX's backend test suite, counts into eval/results
+	@$(BIN)/python -m veltair.eval.onnx_conformance
 
 peers: $(VENV)/.native ## Install the engines to measure against (about 200 MB)
 	@$(PIP_INSTALL) 'veltair[peers]'

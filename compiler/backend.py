@@ -31,6 +31,8 @@ from veltair.runtime.errors import InputError
 from veltair.runtime.manifest import Manifest
 from veltair.runtime.model import Model
 
+_BFLOAT16 = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
+
 Shapes = tuple[tuple[int, ...], ...]
 
 
@@ -57,7 +59,10 @@ class VeltairRep(BackendRep):  # type: ignore[misc] # onnx is untyped
         """Runs the model.
 
         Args:
-            inputs: an array for each input, in order.
+            inputs: an array for each input, in order; bfloat16 as `ml_dtypes` has it.
+
+        Returns:
+            An array for each output, likewise.
 
         Raises:
             InputError: there are more or fewer, or one isn't an array.
@@ -67,8 +72,14 @@ class VeltairRep(BackendRep):  # type: ignore[misc] # onnx is untyped
         shapes = tuple(array.shape for array in arrays)
         if shapes not in self._loaded:
             self._loaded[shapes] = self._compiled(shapes)
-        outputs = self._loaded[shapes].run(dict(zip(self._inputs, arrays, strict=True)))
-        return tuple(outputs[name] for name in self._outputs)
+        loaded = self._loaded[shapes]
+        bits = [a.view(np.uint16) if a.dtype.name == "bfloat16" else a for a in arrays]
+        outputs = loaded.run(dict(zip(self._inputs, bits, strict=True)))
+        dtypes = {spec.name: spec.dtype for spec in loaded.manifest.outputs}
+        return tuple(
+            outputs[name].view(_BFLOAT16) if dtypes[name] == "bfloat16" else outputs[name]
+            for name in self._outputs
+        )
 
     def _compiled(self, shapes: Shapes) -> Model:
         options = CompileOptions(

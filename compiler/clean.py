@@ -6,11 +6,12 @@ inference doesn't need; it emits standard operators only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.inliner
 import onnx.shape_inference
 import onnxruntime
 
@@ -23,6 +24,8 @@ _OLDEST_IR = 4  # the first format whose initializers need not be inputs
 # The newest that every ONNX Runtime that we take reads; later ones only add types.
 _NEWEST_IR = 10
 _SETTLED_OPSET = 21
+# The newest whose operators every ONNX Runtime that we take has.
+_OLDEST_RUNTIME_OPSET = 22
 # It makes a Gemm of a product and its bias by flattening, which hides what follows from fusion.
 _UNWANTED = ("MatMulAddFusion",)
 _ONNX_DOMAINS = ("", "ai.onnx")
@@ -31,7 +34,9 @@ _RUNTIME_DOMAINS = ("ai.onnx.ml", "com.microsoft")
 _FLOAT_DIMS_HINT = 224  # what an unknown image side is shown as in the example of a remedy
 
 
-def load_clean(path: Path, shapes: Mapping[str, Shape]) -> onnx.ModelProto:
+def load_clean(
+    path: Path, shapes: Mapping[str, Shape], inlined: Collection[str] = ()
+) -> onnx.ModelProto:
     """Reads `path`, binds `shapes` to its inputs and cleans the graph.
 
     Shapes that depend on the data stay unknown: what has them falls back.
@@ -39,6 +44,7 @@ def load_clean(path: Path, shapes: Mapping[str, Shape]) -> onnx.ModelProto:
     Args:
         path: an ONNX file, with its external data beside it if it has any.
         shapes: shape of each input that has symbolic dimensions.
+        inlined: operators that are replaced by what ONNX defines them by.
 
     Returns:
         A checked model: shapes inferred, a name of its own for each node, no initializer among the
@@ -50,6 +56,7 @@ def load_clean(path: Path, shapes: Mapping[str, Shape]) -> onnx.ModelProto:
     """
     model = _read(path)
     _check_opset(path, model)
+    model = _inline(model, inlined)
     _check_domains(model)
     _settle_versions(model)
     _drop_initializer_inputs(model)
@@ -86,6 +93,36 @@ def opset_of(model: onnx.ModelProto) -> int:
     return int(max(versions, default=0))
 
 
+def has_definition(kind: str, domain: str, opset: int) -> bool:
+    """Whether ONNX defines an operator by others."""
+    try:
+        schema = onnx.defs.get_schema(kind, opset, domain)
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _inline(model: onnx.ModelProto, inlined: Collection[str]) -> onnx.ModelProto:
+    """Replaces operators by their definitions: those asked for, and what ONNX Runtime lacks."""
+    versions = {o.domain: o.version for o in model.opset_import}
+    wanted = []
+    for domain, kind in sorted(_operators(model.graph)):
+        version = versions.get(domain, versions.get("ai.onnx", 0))
+        if not has_definition(kind, domain, version):
+            continue
+        since = onnx.defs.get_schema(kind, version, domain).since_version
+        known = since <= _OLDEST_RUNTIME_OPSET if domain in _ONNX_DOMAINS else False
+        if kind in inlined or not (known or domain in _RUNTIME_DOMAINS):
+            wanted.append((domain, kind))
+    if not wanted:
+        return model
+    try:
+        typed = onnx.shape_inference.infer_shapes(model)  # definitions depend on types
+        return onnx.inliner.inline_selected_functions(typed, wanted, inline_schema_functions=True)
+    except (RuntimeError, ValueError):  # a type that can't be inferred, a model over 2 GB
+        return model
+
+
 def _settle_versions(model: onnx.ModelProto) -> None:
     """States the oldest versions that mean the same: ONNX Runtime refuses those newer than itself.
 
@@ -95,7 +132,11 @@ def _settle_versions(model: onnx.ModelProto) -> None:
     model.ir_version = min(model.ir_version, _NEWEST_IR)
     opset = opset_of(model)
     needed = max(
-        (onnx.defs.get_schema(kind, opset).since_version for kind in _own_operators(model.graph)),
+        (
+            onnx.defs.get_schema(kind, opset).since_version
+            for domain, kind in _operators(model.graph)
+            if domain in _ONNX_DOMAINS and onnx.defs.has(kind, opset)
+        ),
         default=0,
     )
     settled = max(needed, min(opset, _SETTLED_OPSET))
@@ -104,15 +145,14 @@ def _settle_versions(model: onnx.ModelProto) -> None:
     model.opset_import.extend([onnx.helper.make_opsetid("", settled), *others])
 
 
-def _own_operators(graph: onnx.GraphProto) -> set[str]:
-    """ONNX's own operators that a graph uses, in its subgraphs too."""
+def _operators(graph: onnx.GraphProto) -> set[tuple[str, str]]:
+    """Domain and kind of the operators that a graph uses, in its subgraphs too."""
     found = set()
     for node in graph.node:
-        if node.domain in _ONNX_DOMAINS:
-            found.add(node.op_type)
+        found.add((node.domain, node.op_type))
         for attribute in node.attribute:
             for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                found |= _own_operators(inner)
+                found |= _operators(inner)
     return found
 
 

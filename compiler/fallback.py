@@ -23,6 +23,7 @@ _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 MOST_BYTES = 1 << 20  # of an input's or output's elements, where the shape doesn't say how many
 _MOST_NAMED = 3  # operators in a label
 _BETWEEN = "it lies between parts of one segment"
+_FOLLOWS = "it reads what no arena can hold"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +55,12 @@ class Segment:
 
     @property
     def explanations(self) -> tuple[str, ...]:
-        """Node and reason, those that only others' falling back makes fall back left out."""
+        """Node and reason, those left out that only others' falling back makes fall back."""
         nodes = self.model.graph.node
         return tuple(
             f"{node.op_type} '{node.name}': {reason}"
             for node, reason in zip(nodes, self.reasons, strict=True)
-            if reason != _BETWEEN
+            if reason not in (_BETWEEN, _FOLLOWS)
         )
 
 
@@ -196,10 +197,12 @@ class _Cut:
         opset = opset_of(self.model)
         if node.domain not in ("", "ai.onnx") or not onnx.defs.has(node.op_type, opset):
             return f"its operator is of domain '{node.domain}'"
-        for name in (*node.input, *node.output):
+        if node.op_type == "IsInf" and node.attribute:
+            return "TVM detects infinities of both signs only"
+        for name in node.input:
             if name and (why := self._unplaceable(name)):
-                return why
-        return ""
+                return _FOLLOWS if name in self.producers else why
+        return next((why for name in node.output if name and (why := self._unplaceable(name))), "")
 
     def _unplaceable(self, name: str) -> str:
         """Why a tensor can't lie in the arena; empty where it can."""

@@ -1,54 +1,109 @@
-"""From a clean model to the graph of what runs: layers that are compiled, and segments."""
+"""From an ONNX file to the graph of what runs: layers that are compiled, and segments."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import onnx
 
+from veltair.compiler.clean import Shape, has_definition, load_clean, opset_of
 from veltair.compiler.expand import expand_regions
+from veltair.compiler.fallback import Segment, framed_ends
 from veltair.compiler.graph import Graph, from_model
 from veltair.compiler.passes import prepare
-from veltair.runtime.errors import UnsupportedOperatorError
-from veltair.runtime.manifest import TensorSpec
+from veltair.compiler.passes.normalise import RULES
+from veltair.runtime.errors import UnsupportedOperatorError, VeltairError
 
 
-def build_graph(
-    model: onnx.ModelProto,
-    lanes: int,
-    *,
-    framed: Mapping[str, TensorSpec] | None = None,
-    strict: bool = False,
-) -> Graph:
-    """Imports, rewrites and lowers a model; what can't be lowered falls back.
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What a graph is made from.
+
+    Attributes:
+        path: an ONNX file.
+        shapes: of inputs with symbolic dimensions.
+        lanes: float32 lanes of a vector.
+        most_bytes: room for inputs and outputs whose size only a value tells, by name.
+        refused: why nodes fall back that could be compiled, by their names.
+    """
+
+    path: Path
+    shapes: Mapping[str, Shape]
+    lanes: int
+    most_bytes: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Front:
+    """A clean model and its graph."""
+
+    model: onnx.ModelProto
+    graph: Graph
+
+    @property
+    def explanations(self) -> tuple[str, ...]:
+        """Of the nodes that fall back: which, and why."""
+        return tuple(text for segment in segments_of(self.graph) for text in segment.explanations)
+
+
+def segments_of(graph: Graph) -> tuple[Segment, ...]:
+    """What falls back."""
+    return tuple(op.attrs["segment"] for op in graph.ops if op.kind == "Fallback")
+
+
+def read_graph(source: Source, *, strict: bool = False) -> Front:
+    """Reads, rewrites and lowers a model; what can't be lowered falls back.
+
+    Operators that would fall back and that ONNX defines by others are replaced by those where then
+    less falls back.
 
     Args:
-        model: clean.
-        lanes: float32 lanes of a vector.
-        framed: inputs and outputs that carry their own shapes.
+        source: of the graph.
         strict: whether what would fall back is an error.
 
     Raises:
-        UnsupportedOperatorError: it is strict, and some nodes would fall back.
+        InputError: the file can't be used, or an input's shape isn't known.
+        UnsupportedOperatorError: a node that nothing here runs; or it is strict, and some nodes
+            would fall back.
     """
-    refused: dict[str, str] = {}
+    front = _read(source, ())
+    kinds = {node.op_type for segment in segments_of(front.graph) for node in _nodes(segment)}
+    opset = opset_of(front.model)
+    defined = {kind for kind in kinds if kind not in RULES and has_definition(kind, "", opset)}
+    if defined:
+        with contextlib.suppress(VeltairError):  # what ONNX Runtime makes nothing of
+            other = _read(source, defined)
+            if len(other.explanations) < len(front.explanations):
+                front = other
+    if strict:
+        _check_compiled(front)
+    return front
+
+
+def _nodes(segment: Segment) -> list[onnx.NodeProto]:
+    return list(segment.model.graph.node)
+
+
+def _read(source: Source, inlined: Collection[str]) -> Front:
+    model = load_clean(source.path, source.shapes, inlined)
+    framed = framed_ends(source.path, model, source.most_bytes)
+    refused = dict(source.refused)
     while True:  # each time round some more nodes are known to fall back
         try:
-            graph = expand_regions(prepare(from_model(model, refused, framed), lanes), lanes)
+            graph = prepare(from_model(model, refused, framed), source.lanes)
+            return Front(model=model, graph=expand_regions(graph, source.lanes))
         except UnsupportedOperatorError as error:
             if not error.reasons.keys() - refused.keys():
                 raise
             refused |= error.reasons
-        else:
-            break
-    if strict:
-        _check_compiled(graph)
-    return graph
 
 
-def _check_compiled(graph: Graph) -> None:
-    found = [op.attrs["segment"] for op in graph.ops if op.kind == "Fallback"]
-    why = [text for segment in found for text in segment.explanations]
+def _check_compiled(front: Front) -> None:
+    why = front.explanations
     if why:
         listed = "\n  ".join(why)
         raise UnsupportedOperatorError(

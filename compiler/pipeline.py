@@ -16,9 +16,9 @@ import onnx
 from veltair.compiler import codegen
 from veltair.compiler.artifact_writer import check_absent, digest, staged
 from veltair.compiler.assemble import assemble
-from veltair.compiler.clean import Shape, load_clean
-from veltair.compiler.fallback import framed_ends
-from veltair.compiler.front import build_graph
+from veltair.compiler.blame import wrong_nodes
+from veltair.compiler.clean import Shape
+from veltair.compiler.front import Front, Source, read_graph
 from veltair.compiler.graph import Graph
 from veltair.compiler.kernels.choices import Choice
 from veltair.compiler.kernels.spec import LANES, Kernel
@@ -34,7 +34,7 @@ from veltair.compiler.search.spaces import build
 from veltair.compiler.search.variants import SearchOptions, find_variants, report
 from veltair.compiler.spare import remove_spare
 from veltair.runtime.disturbance import Watch
-from veltair.runtime.errors import InputError, VeltairError
+from veltair.runtime.errors import InputError, MismatchError, VeltairError
 from veltair.runtime.manifest import (
     KERNELS_FILE,
     MANIFEST_FILE,
@@ -43,6 +43,7 @@ from veltair.runtime.manifest import (
     Isa,
     Manifest,
     TensorSpec,
+    read_manifest,
 )
 from veltair.runtime.model import Model
 from veltair.runtime.scratch import scratch
@@ -106,6 +107,16 @@ class CompileOptions:
         )
 
     @property
+    def source(self) -> Source:
+        """What the graph is made from."""
+        return Source(
+            path=self.model,
+            shapes=self.shapes,
+            lanes=LANES[self.isa],
+            most_bytes=self.most_bytes,
+        )
+
+    @property
     def target(self) -> Path:
         """The artifact's folder."""
         return self.repository / self.name / str(self.version)
@@ -141,13 +152,13 @@ def compile_model(options: CompileOptions, progress: Progress) -> CompileResult:
     check_absent(options.target, force=options.force)
     progress.stage("reading", 1)
     with explained_shortage(options.model):
-        model = load_clean(options.model, options.shapes)
+        fronts = [read_graph(options.source, strict=options.strict)]
     try:
         with (
             explained_shortage(options.model),
             staged(options.repository, options.target) as folder,
         ):
-            return _compile_into(folder, model, options, progress)
+            return _compile_checked(folder, fronts, options, progress)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
             raise VeltairError(
@@ -157,13 +168,43 @@ def compile_model(options: CompileOptions, progress: Progress) -> CompileResult:
         raise
 
 
+def _compile_checked(
+    folder: Path, fronts: list[Front], options: CompileOptions, progress: Progress
+) -> CompileResult:
+    """Compiles until the outputs agree with ONNX Runtime's: nodes that are wrong fall back.
+
+    Args:
+        folder: of the artifact.
+        fronts: the only one is taken out: nothing else must hold the graph, with its constants.
+        options: of the compile.
+        progress: hears of each stage.
+    """
+    refused: dict[str, str] = {}
+    while True:
+        front = fronts.pop()
+        model, graphs = front.model, [front.graph]
+        del front
+        try:
+            return _compile_into(folder, model, graphs, options, progress)
+        except MismatchError:
+            wrong = wrong_nodes(model, read_manifest(folder), options.isa)
+            if not wrong.keys() - refused.keys():
+                raise
+            refused |= wrong
+        source = replace(options.source, refused=refused)
+        fronts.append(read_graph(source, strict=options.strict))
+
+
 def _compile_into(
-    folder: Path, model: onnx.ModelProto, options: CompileOptions, progress: Progress
+    folder: Path,
+    model: onnx.ModelProto,
+    graphs: list[Graph],
+    options: CompileOptions,
+    progress: Progress,
 ) -> CompileResult:
     lanes = LANES[options.isa]
     progress.stage("planning", 1)
-    framed = framed_ends(options.model, model, options.most_bytes)
-    graph = build_graph(model, lanes, framed=framed, strict=options.strict)
+    graph = graphs.pop()
     plan = plan_memory(graph, lanes)
     check_memory(options.model, graph, plan)
     requests = lower(graph, plan, options.isa)

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 
 from veltair.compiler.graph import Array
-from veltair.runtime.errors import VeltairError
+from veltair.runtime.errors import MismatchError
 from veltair.runtime.manifest import Manifest
 from veltair.runtime.model import Model, sample_inputs
 
@@ -26,14 +26,14 @@ def check(loaded: Model, model: onnx.ModelProto) -> float | None:
         an index, or a shape.
 
     Raises:
-        VeltairError: the difference is above `TOLERANCE`.
+        MismatchError: the difference is above `TOLERANCE`.
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    drawn = _accepted(session, loaded.manifest)
+    drawn = accepted_inputs(session, loaded.manifest)
     if drawn is None:
         return None
     feed, expected = drawn
@@ -46,10 +46,10 @@ def check(loaded: Model, model: onnx.ModelProto) -> float | None:
     return worst
 
 
-def _accepted(
+def accepted_inputs(
     session: onnxruntime.InferenceSession, manifest: Manifest
 ) -> tuple[dict[str, Array], list[Array]] | None:
-    """Inputs that the model takes, and its outputs."""
+    """Inputs that the model takes, and its outputs; None where none of those drawn is taken."""
     rng = np.random.default_rng(0)
     for feed in (random_inputs(manifest, rng), sample_inputs(manifest.inputs)):
         try:
@@ -67,7 +67,7 @@ def _compare(
     for spec, reference in zip(manifest.outputs, expected, strict=True):
         difference = relative_difference(got[spec.name], reference)
         if not difference <= TOLERANCE:
-            raise VeltairError(
+            raise MismatchError(
                 f"output '{spec.name}' differs from ONNX Runtime's by {difference:.2e} of its "
                 f"range, more than {TOLERANCE:.0e}, with variant {variant} of the layers; this is "
                 "a defect of the compiler: please report the model"

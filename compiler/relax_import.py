@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +16,10 @@ from tvm.relax.frontend.onnx import from_onnx
 
 from veltair.compiler.clean import describe
 from veltair.compiler.graph import Array, Graph, Op
+from veltair.compiler.kernels.default import has_reductions
 from veltair.runtime.errors import UnsupportedOperatorError
+
+_LARGEST = {float(np.finfo(dtype).max) for dtype in (np.float16, np.float32, np.float64)}
 
 _Value = tuple["str | Array", ...]  # what a Relax variable stands for, one entry a tuple field
 
@@ -181,7 +186,7 @@ class _Lowering:
             outputs.append(name)
         hint = next(v.name_hint for v in module.get_global_vars() if v.same_as(function))
         return TirCall(
-            func=module[function],
+            func=_with_infinite_starts(module[function]),
             name=str(hint),
             inputs=tuple(self._operand(a, names) for a in arguments.fields),
             outputs=tuple(outputs),
@@ -193,7 +198,7 @@ class _Lowering:
         copies = []
         made = dict(self.shapes)
         for name, value in zip(self.op.outputs, results, strict=True):
-            self._check_shape(name, value, made)
+            self._check_kind(name, value, made)
             if isinstance(value, str) and value in self.shapes and value not in renames:
                 renames[value] = name
                 del self.shapes[value]
@@ -213,19 +218,41 @@ class _Lowering:
         ]
         return Region(calls=(*renamed, *copies), shapes=self.shapes)
 
-    def _check_shape(
+    def _check_kind(
         self, name: str, value: str | Array, made: dict[str, tuple[tuple[int, ...], str]]
     ) -> None:
-        """Refuses a region whose shape TVM computes otherwise than ONNX's shape inference."""
-        expected = self.physical.get(name, self.graph.tensors[name].shape)
+        """Refuses a region whose shape or type TVM makes otherwise than ONNX's inference."""
+        tensor = self.graph.tensors[name]
+        expected = (self.physical.get(name, tensor.shape), tensor.dtype)
         if not isinstance(value, str):
-            actual: tuple[int, ...] = value.shape
+            actual = (value.shape, value.dtype.name)
         elif value in made:
-            actual = made[value][0]
+            actual = made[value]
         else:
-            actual = self.physical.get(value, self.graph.tensors[value].shape)
+            source = self.graph.tensors[value]
+            actual = (self.physical.get(value, source.shape), source.dtype)
         if actual != expected:
-            raise ValueError(f"'{name}' becomes {list(actual)}, in ONNX it is {list(expected)}")
+            raise ValueError(
+                f"'{name}' becomes {actual[1]}{list(actual[0])}, in ONNX it is "
+                f"{expected[1]}{list(expected[0])}"
+            )
+
+
+def _with_infinite_starts(func: Any) -> Any:  # noqa: ANN401 (tvm.tirx.PrimFunc)
+    """The function with maxima and minima that start from infinity.
+
+    TVM starts them from the largest finite number: wrong where all elements are infinite, as in a
+    row of an attention's mask that hides everything.
+    """
+    if not has_reductions(func):
+        return func
+    tree = json.loads(tvm.ir.save_json(func))
+    changed = False
+    for node in tree["nodes"]:
+        if node["type"] == "ir.FloatImm" and abs(node["data"]["value"]) in _LARGEST:
+            node["data"]["value"] = math.copysign(math.inf, node["data"]["value"])
+            changed = True
+    return tvm.ir.load_json(json.dumps(tree)) if changed else func
 
 
 def copy_function(shape: tuple[int, ...], dtype: str) -> Any:  # noqa: ANN401 (tvm.tirx.PrimFunc)

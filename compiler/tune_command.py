@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from veltair.compiler.clean import Shape, load_clean
-from veltair.compiler.fallback import framed_ends
-from veltair.compiler.front import build_graph
+from veltair.compiler.clean import Shape
+from veltair.compiler.front import Source, read_graph
 from veltair.compiler.kernels.spec import LANES
 from veltair.compiler.lower import Request, lower
 from veltair.compiler.memory import check_memory, explained_shortage
@@ -94,8 +93,7 @@ def command(
 
 def _requests(model: Path, shapes: dict[str, Shape], isa: Isa) -> list[Request]:
     lanes = LANES[isa]
-    clean = load_clean(model, shapes)
-    graph = build_graph(clean, lanes, framed=framed_ends(model, clean, {}))
+    graph = read_graph(Source(path=model, shapes=shapes, lanes=lanes)).graph
     plan = plan_memory(graph, lanes)
     check_memory(model, graph, plan)
     return lower(graph, plan, isa)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 import time
 import unittest
@@ -23,7 +24,9 @@ from veltair.compiler.backend import VeltairBackend, VeltairRep
 from veltair.compiler.search.dependents import depend_on
 from veltair.runtime.manifest import Manifest
 
+STATUSES = ("compiled", "fallback", "refused", "skipped", "failed")
 _MOST_REASON = 300  # characters
+_MACHINE_PATH = re.compile(r"(?<![\w:])/[\w./+-]+/")  # what a message says of where it was
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +47,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     category: str
     status: str
-    operators: tuple[str, ...]
-    types: tuple[str, ...]
+    operators: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
     fallen: tuple[str, ...] = ()
     reason: str = ""
     seconds: float = 0.0
@@ -116,7 +119,7 @@ def _run(name: str, category: str, test: unittest.TestCase) -> Outcome:
 def _status(result: unittest.TestResult, *, has_fallen: bool) -> tuple[str, str]:
     problems = [text for _, text in (*result.errors, *result.failures)]
     if problems:
-        reason = problems[0].strip().splitlines()[-1]
+        reason = _MACHINE_PATH.sub("", problems[0].strip().splitlines()[-1])
         refused = "clients send and receive" in reason or "give a NumPy array" in reason
         return ("refused" if refused else "failed"), reason
     if result.skipped:

@@ -40,6 +40,10 @@ class UnsupportedOperatorError(VeltairError):
         self.reasons = dict(reasons or {})
 
 
+class MismatchError(VeltairError):
+    """A compiled model that disagrees with ONNX Runtime."""
+
+
 class ArtifactError(VeltairError):
     """An artifact that can't be loaded: damaged, of another schema, or for another ISA (exit 4)."""
 

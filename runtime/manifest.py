@@ -51,7 +51,7 @@ def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
-        step *= max(size, 1)
+        step *= size
     return tuple(reversed(strides))
 
 

@@ -282,10 +282,10 @@ def empty_aligned(spec: TensorSpec) -> AnyArray:
     """
     memory = np.empty(spec.size_bytes + ALIGNMENT_BYTES, np.uint8)
     begin = -_address(memory) % ALIGNMENT_BYTES
-    array: AnyArray = memory[begin : begin + spec.size_bytes]
     if spec.is_framed:
-        return array
-    return array.view(numpy_dtype(spec.dtype)).reshape(spec.shape)
+        return memory[begin : begin + spec.size_bytes]
+    # Not a slice: NumPy doesn't align an empty one.
+    return np.ndarray(spec.shape, numpy_dtype(spec.dtype), memory, begin)
 
 
 def sample_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> dict[str, AnyArray]:

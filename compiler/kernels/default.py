@@ -98,6 +98,11 @@ def has_stages(func: PrimFunc) -> bool:
     return bool(found) and outputs_of(func) > 0
 
 
+def has_reductions(func: PrimFunc) -> bool:
+    """Whether a stage takes sums, or maxima."""
+    return any(block.init is not None for block in _blocks(func))
+
+
 def build_default(spec: TirSpec, isa: str) -> Kernel:
     """The kernel of the schedule by rule."""
     func = default_schedule(spec.func, LANES[isa])
