@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from veltair.runtime import Model
 from veltair.runtime.errors import ArtifactError, InputError, KernelError
-from veltair.runtime.manifest import Argument, Layer
+from veltair.runtime.manifest import Argument, Layer, TensorSpec
 from veltair.runtime.model import empty_aligned, sample_inputs
 
 CPUS = sorted(os.sched_getaffinity(0))
@@ -73,6 +73,13 @@ def test_inputs_that_kernels_cannot_read_in_place_are_copied(model: Model) -> No
     read_only.flags.writeable = False
     for form in (np.asfortranarray(data), np.repeat(data, 2, axis=1)[:, ::2], shifted, read_only):
         check(model.run({"data": form})["scores"], data)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 5, 2)])
+def test_arrays_without_elements_are_aligned_too(shape: tuple[int, ...]) -> None:
+    for _ in range(8):
+        array = empty_aligned(TensorSpec(name="x", dtype="float32", shape=shape))
+        assert (array.shape, array.dtype, array.ctypes.data % 64) == (shape, np.float32, 0)
 
 
 def test_run_into_writes_the_callers_arrays(model: Model) -> None:
