@@ -71,6 +71,7 @@ class CompileOptions:
         shipped_logs: whether the logs that come with the package are read too.
         strict: whether what can't be compiled is an error, and doesn't fall back.
         most_bytes: room for inputs and outputs whose size only a value tells, by name.
+        refused: why nodes shall fall back that could be compiled, by their names.
         profiled: whether to measure the profile, which serving needs and running alone doesn't.
     """
 
@@ -92,6 +93,7 @@ class CompileOptions:
     strict: bool = False
     most_bytes: Mapping[str, int] = field(default_factory=dict)
     profiled: bool = True
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def search(self) -> SearchOptions:
@@ -114,6 +116,7 @@ class CompileOptions:
             shapes=self.shapes,
             lanes=LANES[self.isa],
             most_bytes=self.most_bytes,
+            refused=self.refused,
         )
 
     @property
@@ -179,7 +182,7 @@ def _compile_checked(
         options: of the compile.
         progress: hears of each stage.
     """
-    refused: dict[str, str] = {}
+    refused = dict(options.refused)
     while True:
         front = fronts.pop()
         model, graphs = front.model, [front.graph]

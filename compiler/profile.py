@@ -176,8 +176,10 @@ def _profiled(
     orders = [_order(times, measured[-1][i]) for i, times in enumerate(measured[0])]
     if not fastest_first:
         orders = [list(range(len(order))) for order in orders]
-    first = [order[0] for order in orders]
-    runs = [_run_times(model, conditions, count, first) for count in counts]
+    runs = [
+        _run_times(model, conditions, count, _chosen(model.manifest, orders, count))
+        for count in counts
+    ]
     profile = Profile(
         machine=machine_facts(),
         cores=counts,
@@ -194,6 +196,14 @@ def _profiled(
         for layer, order in zip(manifest.layers, orders, strict=True)
     )
     return msgspec.structs.replace(manifest, layers=layers, profile=profile)
+
+
+def _chosen(manifest: Manifest, orders: Sequence[Sequence[int]], cores: int) -> list[int]:
+    """Of each layer the variant that shall stand first, or as many threads as there are cores."""
+    return [
+        order[0] if layer.fallback is None else layer.usual_variant(cores)
+        for layer, order in zip(manifest.layers, orders, strict=True)
+    ]
 
 
 _Times = tuple[int, ...]  # ns, at each level that was measured

@@ -179,6 +179,14 @@ class Layer(_Record, frozen=True, kw_only=True, omit_defaults=True):
     variants: tuple[Variant, ...]
     fallback: Fallback | None = None
 
+    def usual_variant(self, cores: int) -> int:
+        """The variant to run where no policy chooses: the first, or of threads what cores carry."""
+        if self.fallback is None:
+            return 0
+        threads = [variant.parallel_extent for variant in self.variants]
+        fitting = [count for count in threads if count <= cores]
+        return threads.index(max(fitting) if fitting else min(threads))
+
 
 class Interference(_Record, frozen=True, kw_only=True):
     """What made a profile's levels: bubbles (`veltair bubble`) on some cores beside the measured.

@@ -63,6 +63,7 @@ class Model:
         self._instance = _native.Instance(self._native, self._gang)
         self._staging = {spec.name: empty_aligned(spec) for spec in manifest.inputs}
         self._lock = threading.Lock()
+        self._falls_back = any(layer.fallback is not None for layer in manifest.layers)
 
     @classmethod
     def load(
@@ -101,7 +102,7 @@ class Model:
             inputs: every input by name, of exactly the manifest's dtype and shape; bfloat16 as
                 uint16 bit patterns, strings as objects.
             cores: numbers of the processors to run on; all of `cpus` if not given.
-            variants: one for each layer; each layer's first if empty.
+            variants: one for each layer; each layer's usual one if empty.
 
         Returns:
             Every output by name; new arrays, strings as objects of `str`.
@@ -140,7 +141,7 @@ class Model:
             cores: as for `run`.
             layers: begin and end of the block; the whole model if not given. A block continues
                 from the activations that the runs before left in the model's arena.
-            variants: one for each layer of the block; each layer's first if empty.
+            variants: one for each layer of the block; each layer's usual one if empty.
 
         Raises:
             InputError: as for `run`, or an output that can't be written in place.
@@ -149,8 +150,9 @@ class Model:
         checked_outputs = self._check_outputs(outputs)
         chosen = self._check_cores(cores)
         block = (0, len(self.manifest.layers)) if layers is None else layers
+        wanted = variants or self._usual_variants(len(chosen))[block[0] : block[1]]
         with self._lock:
-            self._instance.run(self._check_inputs(inputs), checked_outputs, chosen, block, variants)
+            self._instance.run(self._check_inputs(inputs), checked_outputs, chosen, block, wanted)
 
     def time_layers(
         self,
@@ -165,7 +167,7 @@ class Model:
             inputs: as for `run`.
             cores: as for `run`.
             rounds: number of runs; none is dropped as a warm-up.
-            variants: one for each layer; each layer's first if empty.
+            variants: one for each layer; each layer's usual one if empty.
 
         Returns:
             int64[rounds, layers], ns.
@@ -174,8 +176,9 @@ class Model:
         outputs = list(self.empty_outputs().values())
         chosen = self._check_cores(cores)
         with self._lock:
+            wanted = variants or self._usual_variants(len(chosen))
             self._instance.time_layers(
-                self._check_inputs(inputs), outputs, chosen, variants, layer_ns
+                self._check_inputs(inputs), outputs, chosen, wanted, layer_ns
             )
         return layer_ns
 
@@ -192,7 +195,7 @@ class Model:
             cores: as for `run`.
             rounds: number of runs; none is dropped as a warm-up.
             inputs: as for `run`; those of `sample_inputs` if not given.
-            variants: one for each layer; each layer's first if empty.
+            variants: one for each layer; each layer's usual one if empty.
 
         Returns:
             int64[rounds], ns.
@@ -202,12 +205,19 @@ class Model:
         outputs = list(self.empty_outputs().values())
         chosen = self._check_cores(cores)
         with self._lock:
-            self._instance.time_runs(self._check_inputs(given), outputs, chosen, variants, run_ns)
+            wanted = variants or self._usual_variants(len(chosen))
+            self._instance.time_runs(self._check_inputs(given), outputs, chosen, wanted, run_ns)
         return run_ns
 
     def empty_outputs(self) -> dict[str, AnyArray]:
         """Returns uninitialised arrays that `run_into` can write the outputs into."""
         return {spec.name: empty_aligned(spec) for spec in self.manifest.outputs}
+
+    def _usual_variants(self, cores: int) -> list[int]:
+        """Of each layer; none where all are the first."""
+        if not self._falls_back:
+            return []
+        return [layer.usual_variant(cores) for layer in self.manifest.layers]
 
     def _check_cores(self, cores: Sequence[int] | None) -> list[int]:
         if cores is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from fallback_models import (
 )
 from onnx import helper
 
+from veltair.eval.children import python
 from veltair.runtime.artifact import available_isa
 from veltair.runtime.errors import (
     ArtifactError,
@@ -148,3 +151,27 @@ def test_an_output_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
     model = model_of([node("SplitToSequence", "x", "y")], [value("x", [2])], [parts])
     with pytest.raises(InputError, match="'y' is a sequence; clients send and receive tensors"):
         compiled(tmp_path, model, ISA)
+
+
+def test_a_segment_has_as_many_threads_as_cores_where_nobody_chooses(tmp_path: Path) -> None:
+    loaded = compiled(tmp_path, nothing_compiled(), ISA, profiled=False)
+    (layer,) = loaded.manifest.layers
+    threads = [variant.parallel_extent for variant in layer.variants]
+    cores = len(loaded.cpus)
+    assert threads[0] == 1
+    assert threads[-1] == cores
+    for count in range(1, cores + 1):
+        fitting = threads[layer.usual_variant(count)]
+        assert fitting <= count
+        assert not any(fitting < other <= count for other in threads)
+
+
+def test_the_benchmark_compares_a_model_that_falls_back_with_onnx_runtime(tmp_path: Path) -> None:
+    path, saved = tmp_path / "model.onnx", tmp_path / "result.json"
+    onnx.save(shapes_of_the_data(), path)
+    options = ["--cores", "1", "--seconds", "0.1", "--json", str(saved)]
+    subprocess.run(python("veltair.eval.bench_fallback", str(path), *options), check=True)
+    (case,) = json.loads(saved.read_text())["cases"]
+    assert case["model"] == "model"
+    assert [engine["engine"] for engine in case["engines"]] == ["veltair", "onnxruntime"]
+    assert case["engines"][1]["ratio"]["p50"] > 0
