@@ -105,7 +105,12 @@ class _Lowering:
         self.shapes: dict[str, tuple[tuple[int, ...], str]] = {}
 
     def run(self) -> Region:
-        module = from_onnx(self._model(), keep_params_in_input=False, sanitize_input_names=False)
+        model = self._model()
+        # TVM takes a size of 0 in the model for an unknown one.
+        sizes = {i.name: list(self._shape(i.name)) for i in model.graph.input}
+        module = from_onnx(
+            model, shape_dict=sizes, keep_params_in_input=False, sanitize_input_names=False
+        )
         passes = tvm.transform.Sequential(
             [
                 relax.transform.FoldConstant(),
@@ -121,11 +126,12 @@ class _Lowering:
             module = passes(module)
         return self._read(module)
 
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return self.physical.get(name, self.graph.tensors[name].shape)
+
     def _value(self, name: str) -> onnx.ValueInfoProto:
-        tensor = self.graph.tensors[name]
-        shape = self.physical.get(name, tensor.shape)
-        elem = helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
-        return helper.make_tensor_value_info(name, elem, shape)
+        elem = helper.np_dtype_to_tensor_dtype(np.dtype(self.graph.tensors[name].dtype))
+        return helper.make_tensor_value_info(name, elem, self._shape(name))
 
     def _model(self) -> onnx.ModelProto:
         weights = []

@@ -33,6 +33,7 @@ def compiled(
     strict: bool = False,
     most_bytes: Mapping[str, int] | None = None,
     profiled: bool = True,
+    jobs: int = 2,
 ) -> Model:
     path = tmp_path / "model.onnx"
     onnx.save(model, path)
@@ -44,7 +45,7 @@ def compiled(
         qos_ns=0,
         shapes={},
         isa=isa,
-        jobs=2,
+        jobs=jobs,
         force=False,
         strict=strict,
         most_bytes=most_bytes or {},
@@ -54,11 +55,13 @@ def compiled(
     return Model.load(options.target)
 
 
-def check_outputs(tmp_path: Path, model: onnx.ModelProto, isa: Isa) -> Model:
+def check_outputs(
+    tmp_path: Path, model: onnx.ModelProto, isa: Isa, *, profiled: bool = True, jobs: int = 2
+) -> Model:
     """Compiles, runs, and compares; skips where this CPU lacks the instruction set."""
     if LANES[isa] > LANES[available_isa()]:
         pytest.skip(f"this CPU lacks {isa}")
-    loaded = compiled(tmp_path, model, isa)
+    loaded = compiled(tmp_path, model, isa, profiled=profiled, jobs=jobs)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     names = [o.name for o in session.get_outputs()]
     for seed in (1, 2):  # twice: the arena is no longer fresh

@@ -7,6 +7,12 @@ import signal
 import tempfile
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# What is asked for by hand: `--hypothesis-profile many`.
+settings.register_profile(
+    "many", max_examples=500, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
