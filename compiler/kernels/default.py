@@ -103,6 +103,12 @@ def has_reductions(func: PrimFunc) -> bool:
     return any(block.init is not None for block in _blocks(func))
 
 
+def has_steps(func: PrimFunc) -> bool:
+    """Whether each of its loops runs at least once; not where a tensor has no elements."""
+    loops = [node for node in _statements(func.body) if isinstance(node, tvm.tirx.For)]
+    return not any(isinstance(n.extent, tvm.tirx.IntImm) and int(n.extent) == 0 for n in loops)
+
+
 def build_default(spec: TirSpec, isa: str) -> Kernel:
     """The kernel of the schedule by rule."""
     func = default_schedule(spec.func, LANES[isa])

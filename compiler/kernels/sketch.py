@@ -30,6 +30,7 @@ from veltair.compiler.kernels.default import (
     REASSOCIATE,
     REFUSALS,
     Schedule,
+    has_steps,
     module_of,
     parallel_extent,
     parallelise,
@@ -103,7 +104,12 @@ def sketches(spec: TirSpec, isa: str, samples: int) -> list[Sketch]:
         spec: the operator.
         isa: instruction set.
         samples: most of one sketch.
+
+    Returns:
+        The samples; none where there is nothing to compute, which TVM's rules don't expect.
     """
+    if not has_steps(spec.func):
+        return []
     generator = meta_schedule.space_generator.PostOrderApply(
         sch_rules=_rules(), postprocs=[], mutator_probs={}
     )

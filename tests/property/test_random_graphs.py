@@ -46,7 +46,22 @@ def sums_of_nothing() -> onnx.ModelProto:
     )
 
 
-FOUND: list[Callable[[], onnx.ModelProto]] = [sums_of_nothing]
+def nothing_from_weights() -> onnx.ModelProto:
+    """TVM's rules for samples of schedules refused loops that never run."""
+    rng = np.random.default_rng(0)
+    return model_of(
+        [
+            node("ConvTranspose", "x w", "wide", strides=[3, 3]),
+            node("MatMul", "x v", "product"),
+        ],
+        [value("x", [0, 8, 4, 7])],
+        [value("wide", [0, 2, 12, 22]), value("product", [0, 8, 4, 33])],
+        w=rng.standard_normal((8, 2, 3, 4)).astype(np.float32),
+        v=rng.standard_normal((7, 33)).astype(np.float32),
+    )
+
+
+FOUND: list[Callable[[], onnx.ModelProto]] = [sums_of_nothing, nothing_from_weights]
 
 
 @pytest.mark.parametrize("case", FOUND, ids=lambda case: case.__name__)
