@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import jinja2
 from markupsafe import Markup
 
+from veltair.compiler.fallback_summary import fallback_share
 from veltair.compiler.versions import MOST_LOSS, MOST_LOSS_ALONE
 from veltair.eval.report import figures
 
@@ -33,6 +34,8 @@ def render(report: ModelReport) -> str:
     return page.render(
         report=report,
         manifest=manifest,
+        fallen=[layer for layer in manifest.layers if layer.fallback is not None],
+        fallen_share=fallback_share(manifest),
         profile=profile,
         estimated=profile.interference is not None
         and profile.interference.measured_cores < profile.cores[-1],

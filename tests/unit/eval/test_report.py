@@ -22,7 +22,7 @@ from veltair.eval.report.page import render
 from veltair.eval.report.plot import Plot, doubling, linear, whole
 from veltair.runtime.cli import app
 from veltair.runtime.errors import ArtifactError
-from veltair.runtime.manifest import MANIFEST_FILE
+from veltair.runtime.manifest import MANIFEST_FILE, Fallback
 
 
 def marks(svg: object, tag: str, style: str = "") -> list[ElementTree.Element]:
@@ -199,3 +199,16 @@ def test_bad_input(tmp_path: Path) -> None:
     assert result.exit_code == 4
     assert "search.json" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_page_says_what_falls_back_and_why(tmp_path: Path) -> None:
+    manifest = write_tiny_artifact(tmp_path / "1")
+    assert "What falls back" not in render(model_report(manifest, None))
+    why = "TopK 'best': TVM can't lower it (no <kernel>)"
+    fallback = Fallback(file="fallback0.onnx", inputs=("a",), outputs=("b",), reasons=(why,))
+    fallen = msgspec.structs.replace(manifest.layers[1], fallback=fallback)
+    changed = msgspec.structs.replace(manifest, layers=(manifest.layers[0], fallen))
+    page = " ".join(render(model_report(changed, None)).split())
+    assert "1 layer of 2 runs on ONNX Runtime, 15.3 % of the time on one core" in page
+    assert "scores, 2 nodes, since" in page
+    assert "(no &lt;kernel&gt;)" in page
