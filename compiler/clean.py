@@ -6,6 +6,8 @@ inference doesn't need; it emits standard operators only.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -140,9 +142,52 @@ def _settle_versions(model: onnx.ModelProto) -> None:
         default=0,
     )
     settled = max(needed, min(opset, _SETTLED_OPSET))
+    newest = _runtime_opset()
+    if settled > newest and _means_the_same(model.graph, opset, newest):
+        settled = newest
     others = [o for o in model.opset_import if o.domain not in _ONNX_DOMAINS]
     del model.opset_import[:]
     model.opset_import.extend([onnx.helper.make_opsetid("", settled), *others])
+
+
+@functools.cache
+def _runtime_opset() -> int:
+    """The newest version of ONNX's operators that this ONNX Runtime takes; it says so nowhere."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    value = onnx.helper.make_tensor_value_info
+    ends = [[value(name, onnx.TensorProto.FLOAT, [1])] for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", *ends)
+    for opset in range(onnx.defs.onnx_opset_version(), _OLDEST_RUNTIME_OPSET, -1):
+        imports = [onnx.helper.make_opsetid("", opset)]
+        model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=_NEWEST_IR)
+        with contextlib.suppress(Exception):  # its exceptions share no other base
+            onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+            return opset
+    return _OLDEST_RUNTIME_OPSET
+
+
+def _means_the_same(graph: onnx.GraphProto, opset: int, older: int) -> bool:
+    """Whether the nodes have nothing that an older version lacks, but for types.
+
+    Differs: ONNX promises no more than that a version with another number may differ. What versions
+    so new have changed so far is types and attributes; each node's types are checked where it runs.
+    """
+    for node in graph.node:
+        if node.domain not in _ONNX_DOMAINS or not onnx.defs.has(node.op_type, older):
+            return False
+        new, old = (onnx.defs.get_schema(node.op_type, version) for version in (opset, older))
+        known = {name: str(a.default_value) for name, a in old.attributes.items()}
+        given = {attribute.name for attribute in node.attribute}
+        changed = {n for n, a in new.attributes.items() if known.get(n) != str(a.default_value)}
+        if changed & given or any(n in known and n not in given for n in changed):
+            return False
+        graphs = [inner for a in node.attribute for inner in (*a.graphs, a.g) if inner.node]
+        if not all(_means_the_same(inner, opset, older) for inner in graphs):
+            return False
+    return True
 
 
 def _operators(graph: onnx.GraphProto) -> set[tuple[str, str]]:
