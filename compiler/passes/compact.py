@@ -82,6 +82,7 @@ def _own_outputs(graph: Graph, lanes: int) -> Graph:
     """Copies each output whose buffer is an input, a constant or another output's."""
     sources = {op.outputs[0]: op.inputs[0] for op in graph.ops if op.kind == "Reshape"}
     producers, taken = graph.producers(), set(parts(graph)) | set(borders(graph))
+    loose = strided(graph)
     rewriter = Rewriter(graph)
     names: dict[str, str] = {}
     for name in graph.outputs:
@@ -100,5 +101,6 @@ def _own_outputs(graph: Graph, lanes: int) -> Graph:
     for op in graph.ops:
         rewriter.emit(swap_names(op, names))
     for name, inner in names.items():
-        rewriter.emit(Op(kind="Copy", inputs=(inner,), outputs=(name,)))
+        kind = "Relayout" if name in loose else "Copy"  # a copy reads what lies compactly
+        rewriter.emit(Op(kind=kind, inputs=(inner,), outputs=(name,)))
     return rewriter.finish()

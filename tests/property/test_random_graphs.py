@@ -61,7 +61,24 @@ def nothing_from_weights() -> onnx.ModelProto:
     )
 
 
-FOUND: list[Callable[[], onnx.ModelProto]] = [sums_of_nothing, nothing_from_weights]
+def bordered_output() -> onnx.ModelProto:
+    """An output that also has a border for a padded reader was copied as if it lay compactly."""
+    return model_of(
+        [
+            node("MaxPool", "x", "pooled", kernel_shape=[2, 3], pads=[1, 1, 1, 1], strides=[1, 2]),
+            node("Conv", "pooled w", "y", group=3, pads=[1, 0, 0, 0], strides=[2, 2]),
+        ],
+        [value("x", [1, 3, 4, 1])],
+        [value("pooled", [1, 3, 5, 1]), value("y", [1, 24, 2, 1])],
+        w=np.random.default_rng(0).standard_normal((24, 1, 4, 1)).astype(np.float32),
+    )
+
+
+FOUND: list[Callable[[], onnx.ModelProto]] = [
+    sums_of_nothing,
+    nothing_from_weights,
+    bordered_output,
+]
 
 
 @pytest.mark.parametrize("case", FOUND, ids=lambda case: case.__name__)
