@@ -189,4 +189,4 @@ def test_operator_without_lowering_is_named_where_it_must_be_compiled(tmp_path: 
     g.nodes.append(helper.make_node("Det", ["x"], ["det"], name="the_det"))
     with pytest.raises(UnsupportedOperatorError, match=r"Det 'the_det': TVM can't lower it"):
         compiled(tmp_path, g.model(), available_isa(), strict=True)
-    assert not list((tmp_path / "repository").iterdir())
+    assert not (tmp_path / "repository").exists()
