@@ -10,6 +10,7 @@ import onnxruntime
 import tvm
 
 from veltair.compiler import codegen
+from veltair.compiler.clean import value_shapes
 from veltair.compiler.graph import Array, Graph, Op, from_model
 from veltair.compiler.reference import TOLERANCE, accepted_inputs, relative_difference
 from veltair.compiler.relax_import import Region, lower_region
@@ -17,7 +18,7 @@ from veltair.runtime.errors import UnsupportedOperatorError
 from veltair.runtime.manifest import Isa, Manifest
 
 # What kernels of our own compute wherever they can: these are not to blame.
-_OWN = ("Conv", "MatMul", "Gemm", "Softmax", "MaxPool", "AveragePool", "Relu", "Constant")
+_OWN = ("Conv", "MatMul", "Gemm", "Softmax", "MaxPool", "AveragePool", "Relu")
 
 
 def wrong_nodes(model: onnx.ModelProto, manifest: Manifest, isa: Isa) -> dict[str, str]:
@@ -46,8 +47,8 @@ def _values(model: onnx.ModelProto, manifest: Manifest) -> dict[str, Array]:
     """Every tensor of a run, by name; none where no inputs are taken."""
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
-    ends = {value.name for value in model.graph.output}
-    infos = [value for value in model.graph.value_info if value.name not in ends]
+    ends, known = {value.name for value in model.graph.output}, value_shapes(model)
+    infos = [v for v in model.graph.value_info if v.name in known and v.name not in ends]
     whole.graph.output.extend(infos)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4

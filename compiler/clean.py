@@ -184,8 +184,7 @@ def _means_the_same(graph: onnx.GraphProto, opset: int, older: int) -> bool:
         changed = {n for n, a in new.attributes.items() if known.get(n) != str(a.default_value)}
         if changed & given or any(n in known and n not in given for n in changed):
             return False
-        graphs = [inner for a in node.attribute for inner in (*a.graphs, a.g) if inner.node]
-        if not all(_means_the_same(inner, opset, older) for inner in graphs):
+        if not all(_means_the_same(inner, opset, older) for inner in subgraphs(node)):
             return False
     return True
 
@@ -195,10 +194,18 @@ def _operators(graph: onnx.GraphProto) -> set[tuple[str, str]]:
     found = set()
     for node in graph.node:
         found.add((node.domain, node.op_type))
-        for attribute in node.attribute:
-            for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                found |= _operators(inner)
+        for inner in subgraphs(node):
+            found |= _operators(inner)
     return found
+
+
+def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """What a node runs, as the branches of `If`."""
+    return [
+        inner
+        for attribute in node.attribute
+        for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else []))
+    ]
 
 
 def _check_opset(path: Path, model: onnx.ModelProto) -> None:

@@ -6,20 +6,19 @@ no place in a statically planned arena: a shape that depends on the data, a sequ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 from onnx import helper
 
-from veltair.compiler.clean import opset_of, value_shapes
+from veltair.compiler.clean import opset_of, subgraphs, value_shapes
 from veltair.compiler.partition import Partition, partition
 from veltair.runtime.errors import InputError
 from veltair.runtime.framed import STRING
 from veltair.runtime.manifest import ITEM_BYTES, TensorSpec
 
-_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 MOST_BYTES = 1 << 20  # of an input's or output's elements, where the shape doesn't say how many
 _MOST_NAMED = 3  # operators in a label
 _BETWEEN = "it lies between parts of one segment"
@@ -54,14 +53,22 @@ class Segment:
         return f"fallback {'+'.join(kinds[:_MOST_NAMED])}{more}"
 
     @property
+    def culprits(self) -> dict[str, str]:
+        """Why nodes fall back for their own sake and not for others', by their names."""
+        pairs = zip(self.nodes, self.reasons, strict=True)
+        return {name: reason for name, reason in pairs if reason not in (_BETWEEN, _FOLLOWS)}
+
+    @property
+    def culprit_kinds(self) -> set[str]:
+        """Operators of the culprits."""
+        names = self.culprits
+        return {node.op_type for node in self.model.graph.node if node.name in names}
+
+    @property
     def explanations(self) -> tuple[str, ...]:
-        """Node and reason, those left out that only others' falling back makes fall back."""
-        nodes = self.model.graph.node
-        return tuple(
-            f"{node.op_type} '{node.name}': {reason}"
-            for node, reason in zip(nodes, self.reasons, strict=True)
-            if reason not in (_BETWEEN, _FOLLOWS)
-        )
+        """Operator, name and reason of each culprit."""
+        kinds = {node.name: node.op_type for node in self.model.graph.node}
+        return tuple(f"{kinds[name]} '{name}': {why}" for name, why in self.culprits.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,15 +102,9 @@ def split(model: onnx.ModelProto, refused: Mapping[str, str]) -> Parts:
 def tensor_reads(node: onnx.NodeProto) -> tuple[str, ...]:
     """What a node reads: its inputs, and what its subgraphs take from outside of them."""
     names = dict.fromkeys(name for name in node.input if name)
-    for graph in _subgraphs(node):
+    for graph in subgraphs(node):
         names |= dict.fromkeys(_free_names(graph))
     return tuple(names)
-
-
-def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type in _GRAPHS:
-            yield from (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else []))
 
 
 def _free_names(graph: onnx.GraphProto) -> list[str]:
@@ -192,7 +193,7 @@ class _Cut:
 
     def _reason(self, node: onnx.NodeProto) -> str:
         """Why a node can't be compiled, as far as the model tells; empty where it can."""
-        if any(True for _ in _subgraphs(node)):
+        if subgraphs(node):
             return "it runs a subgraph"
         opset = opset_of(self.model)
         if node.domain not in ("", "ai.onnx") or not onnx.defs.has(node.op_type, opset):

@@ -23,7 +23,7 @@ class FallbackStore:
 
     def __init__(self) -> None:
         """Starts empty."""
-        self._models: list[onnx.ModelProto] = []
+        self._models: dict[str, onnx.ModelProto] = {}  # by file
         self._weights = WeightStore()
 
     def add(self, segment: Segment) -> Fallback:
@@ -34,7 +34,7 @@ class FallbackStore:
         constants = [self._stored(tensor) for tensor in model.graph.initializer]
         del model.graph.initializer[:]
         model.graph.initializer.extend(constants)
-        self._models.append(model)
+        self._models[name] = model
         return Fallback(
             file=name,
             inputs=segment.inputs,
@@ -45,10 +45,9 @@ class FallbackStore:
 
     def write(self, folder: Path) -> Sequence[str]:
         """Writes the files and returns their names."""
-        names = []
-        for number, model in enumerate(self._models):
-            names.append(f"fallback{number}.onnx")
-            (folder / names[-1]).write_bytes(model.SerializeToString())
+        names = list(self._models)
+        for name, model in self._models.items():
+            (folder / name).write_bytes(model.SerializeToString())
         if self._weights.size_bytes:
             names.append(WEIGHTS)
             self._weights.write(folder / WEIGHTS)

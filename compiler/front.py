@@ -71,7 +71,7 @@ def read_graph(source: Source, *, strict: bool = False) -> Front:
             would fall back.
     """
     front = _read(source, ())
-    kinds = {node.op_type for segment in segments_of(front.graph) for node in _nodes(segment)}
+    kinds = {kind for segment in segments_of(front.graph) for kind in segment.culprit_kinds}
     opset = opset_of(front.model)
     defined = {kind for kind in kinds if kind not in RULES and has_definition(kind, "", opset)}
     if defined:
@@ -82,10 +82,6 @@ def read_graph(source: Source, *, strict: bool = False) -> Front:
     if strict:
         _check_compiled(front)
     return front
-
-
-def _nodes(segment: Segment) -> list[onnx.NodeProto]:
-    return list(segment.model.graph.node)
 
 
 def _read(source: Source, inlined: Collection[str]) -> Front:

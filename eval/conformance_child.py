@@ -11,7 +11,6 @@ import io
 import os
 import re
 import sys
-import time
 import unittest
 import warnings
 from typing import Any
@@ -41,7 +40,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         types: of the model's inputs and outputs, as ONNX names them.
         fallen: operators that fell back, and why.
         reason: why it failed or was refused.
-        seconds: that it took.
     """
 
     name: str
@@ -51,7 +49,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     types: tuple[str, ...] = ()
     fallen: tuple[str, ...] = ()
     reason: str = ""
-    seconds: float = 0.0
 
 
 class _Watched(VeltairBackend):
@@ -94,10 +91,8 @@ def main() -> None:
 def _run(name: str, category: str, test: unittest.TestCase) -> Outcome:
     _Watched.model = _Watched.rep = None
     result = unittest.TestResult()
-    begun = time.monotonic()
     with contextlib.redirect_stdout(io.StringIO()):
         test.run(result)
-    seconds = time.monotonic() - begun
     rep = _Watched.rep
     manifests: list[Manifest] = rep.manifests if rep is not None else []
     layers = [layer for manifest in manifests for layer in manifest.layers]
@@ -112,7 +107,6 @@ def _run(name: str, category: str, test: unittest.TestCase) -> Outcome:
         types=types,
         fallen=fallen,
         reason=reason[-_MOST_REASON:],
-        seconds=round(seconds, 3),
     )
 
 

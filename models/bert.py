@@ -70,6 +70,13 @@ def embeddings(g: TransformerBuilder, words: Tensor, segments: Tensor, sizes: Si
 
 def network(g: TransformerBuilder, sizes: Sizes) -> onnx.ModelProto:
     """The encoder of these sizes, with its inputs and outputs."""
+    x, _ = encoder(g, sizes, "last_hidden_state")
+    first = g.fully_connected("pooler", g.first_token("pooler.token", x), sizes.channels)
+    return g.encoder(x, g.tanh("pooler_output", first))
+
+
+def encoder(g: TransformerBuilder, sizes: Sizes, output: str) -> tuple[Tensor, Tensor]:
+    """The layers over the inputs: the last one's output, of this name, and the attention's mask."""
     words, attended, segments = (
         g.indices(name) for name in ("input_ids", "attention_mask", "token_type_ids")
     )
@@ -78,9 +85,8 @@ def network(g: TransformerBuilder, sizes: Sizes) -> onnx.ModelProto:
     for index in range(sizes.layers):
         x = layer(g, f"layer{index}", x, mask, sizes.hidden)
         last = index == sizes.layers - 1
-        x = g.layer_norm("last_hidden_state" if last else f"layer{index}.norm", x, EPSILON)
-    first = g.fully_connected("pooler", g.first_token("pooler.token", x), sizes.channels)
-    return g.encoder(x, g.tanh("pooler_output", first))
+        x = g.layer_norm(output if last else f"layer{index}.norm", x, EPSILON)
+    return x, attended
 
 
 def bert_base(batch: int, seed: int) -> onnx.ModelProto:

@@ -19,7 +19,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from veltair.models.bert import EPSILON, HEADS, TOKENS, Sizes, embeddings, layer
+from veltair.models.bert import HEADS, TOKENS, Sizes, encoder
 from veltair.models.trained import TrainedBuilder
 from veltair.runtime.errors import InputError
 
@@ -65,14 +65,7 @@ def minilm_l6_v2(batch: int) -> onnx.ModelProto:
 
 def network(g: TransformerBuilder, sizes: Sizes) -> onnx.ModelProto:
     """BERT's encoder of these sizes, the mean of its tokens, and that at length 1."""
-    words, attended, segments = (
-        g.indices(name) for name in ("input_ids", "attention_mask", "token_type_ids")
-    )
-    x = embeddings(g, words, segments, sizes)
-    mask = g.mask("mask", attended)
-    for index in range(sizes.layers):
-        x = layer(g, f"layer{index}", x, mask, sizes.hidden)
-        x = g.layer_norm(f"layer{index}.norm", x, EPSILON)
+    x, attended = encoder(g, sizes, f"layer{sizes.layers - 1}.norm")
     return g.model(g.unit_length(OUTPUT, g.token_mean("mean", x, attended)))
 
 

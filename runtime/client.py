@@ -22,7 +22,7 @@ import numpy as np
 
 from veltair.runtime._native import ipc
 from veltair.runtime.errors import NotFoundError, RefusedError, UnavailableError
-from veltair.runtime.framed import read_framed
+from veltair.runtime.framed import numpy_dtype, read_framed
 from veltair.runtime.rendezvous import port_of, request_segment
 from veltair.runtime.status import Histogram, ModelInfo, ModelStats, ServerStats, Signature
 
@@ -409,7 +409,7 @@ class LocalClient:
 def _shaped(memory: NDArray[np.uint8], spec: TensorSpec) -> NDArray[Any]:
     if spec.is_framed:
         return memory
-    return memory.view("uint16" if spec.dtype == "bfloat16" else spec.dtype).reshape(spec.shape)
+    return memory.view(numpy_dtype(spec.dtype)).reshape(spec.shape)
 
 
 def _model_stats(status: ipc.ModelStatus, counts: ipc.ModelCounts) -> ModelStats:

@@ -24,6 +24,11 @@ _AnyArray = npt.NDArray[Any]
 _Memory = npt.NDArray[np.uint8]
 
 
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Returns the NumPy dtype of a manifest's; bfloat16, which NumPy lacks, is uint16 bits."""
+    return np.dtype("uint16" if name == "bfloat16" else name)
+
+
 def read_framed(memory: _Memory, dtype: str) -> _AnyArray:
     """Returns the tensor in uint8[capacity]: a view of it, or objects of `str`.
 
@@ -36,7 +41,7 @@ def read_framed(memory: _Memory, dtype: str) -> _AnyArray:
     payload = memory[HEADER_BYTES : HEADER_BYTES + size_bytes]
     if dtype == STRING:
         return strings_of(payload.tobytes()).reshape(shape)
-    return payload.view("uint16" if dtype == "bfloat16" else dtype).reshape(shape)
+    return payload.view(numpy_dtype(dtype)).reshape(shape)
 
 
 def write_framed(memory: _Memory, array: _AnyArray, name: str) -> None:

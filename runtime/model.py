@@ -14,7 +14,7 @@ import numpy as np
 from veltair.runtime import _native
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.errors import ArtifactError, InputError
-from veltair.runtime.framed import STRING, fits, read_framed, write_framed
+from veltair.runtime.framed import STRING, fits, numpy_dtype, read_framed, write_framed
 from veltair.runtime.manifest import (
     ALIGNMENT_BYTES,
     ITEM_BYTES,
@@ -273,11 +273,6 @@ class Model:
                     f"{ALIGNMENT_BYTES} bytes; take it from Model.empty_outputs()"
                 )
         return [outputs[spec.name] for spec in specs]
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Returns the NumPy dtype of a manifest's; bfloat16, which NumPy lacks, is uint16 bits."""
-    return np.dtype("uint16" if name == "bfloat16" else name)
 
 
 def dlpack_type(name: str) -> tuple[int, int, int]:

@@ -139,6 +139,11 @@ class TensorRule:
                 f"{where} has shape {tensor.shape}; {self._owner} takes {self.text}; "
                 f"reshape it to {self.shape}"
             )
+        if self.is_framed and math.prod(tensor.shape) > self.size_bytes:
+            raise bad_request(
+                f"{where} has shape {tensor.shape}; there is room for {self.size_bytes} bytes; "
+                "send fewer"
+            )
         check_parameters(tensor.parameters, where)
         size = binary_size(tensor)
         if size is None and not tensor.has_data:

@@ -270,6 +270,7 @@ def test_strings_are_read_from_json_and_from_binary_data_alike() -> None:
         ('["a", "b"]', (2,), r"has shape \[2\]"),
         ('["a", "b", "c"]', (1, 3), r"has shape \[1, 3\]"),
         ("[]", (-1, 2), r"has shape \[-1, 2\]"),
+        ("[]", (1 << 62, 2), "there is room for 64 bytes"),
         ('["a"]', (1, 2), "has 1 strings; .* takes 2"),
         ("[1, 2]", (1, 2), "not 2 strings of BYTES: Expected `str`, got `int`"),
         (json.dumps(["x" * 40, "y" * 40]), (1, 2), "has 88 bytes .* at most 64"),
