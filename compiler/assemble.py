@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from veltair.compiler.binding import Array
 from veltair.compiler.codegen import serialized
 from veltair.compiler.fallback_files import FallbackStore
-from veltair.compiler.graph import Array
 from veltair.compiler.kernels.choices import Choice
 from veltair.compiler.kernels.spec import Kernel
 from veltair.compiler.lower import Constant, Request

@@ -3,8 +3,9 @@
     from veltair.compiler.backend import VeltairBackend
     outputs = VeltairBackend.run_model(model, inputs)
 
-A model is compiled when it runs first, for the shapes of what it is given then; its kernels are
-those of the cost models, and nothing is profiled.
+A model is compiled when it runs first, for the shapes of what it is given then. Inputs that give
+shapes, axes or counts alone (`shape_operands`) are bound by their values, as shapes are: other
+values are another compile. The kernels are those of the cost models, and nothing is profiled.
 
 Reference: onnx.backend.base.
 """
@@ -23,9 +24,10 @@ import onnx
 from onnx import helper
 from onnx.backend.base import Backend, BackendRep
 
-from veltair.compiler.graph import Array
+from veltair.compiler.binding import Array
 from veltair.compiler.pipeline import CompileOptions, compile_model
 from veltair.compiler.progress import Silent
+from veltair.compiler.shape_operands import shape_inputs
 from veltair.compiler.target_options import choose_isa
 from veltair.runtime.errors import InputError
 from veltair.runtime.manifest import Manifest
@@ -33,11 +35,15 @@ from veltair.runtime.model import Model
 
 _BFLOAT16 = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
 
-Shapes = tuple[tuple[int, ...], ...]
+# What a compile is for: each input's shape, and its elements where they are bound.
+_Key = tuple[tuple[tuple[int, ...], bytes], ...]
 
 
 class VeltairRep(BackendRep):  # type: ignore[misc] # onnx is untyped
-    """A model that is compiled for each set of input shapes that it is given."""
+    """A model that is compiled for each set of input shapes that it is given.
+
+    And for the values of the inputs that give shapes, axes or counts.
+    """
 
     def __init__(self, model: onnx.ModelProto) -> None:
         """Takes a checked model; compiles nothing yet."""
@@ -48,7 +54,8 @@ class VeltairRep(BackendRep):  # type: ignore[misc] # onnx is untyped
         weights = {tensor.name for tensor in model.graph.initializer}
         self._inputs = [i.name for i in model.graph.input if i.name not in weights]
         self._outputs = [output.name for output in model.graph.output]
-        self._loaded: dict[Shapes, Model] = {}
+        self._bound = shape_inputs(model)
+        self._loaded: dict[_Key, Model] = {}
 
     @property
     def manifests(self) -> list[Manifest]:
@@ -69,26 +76,28 @@ class VeltairRep(BackendRep):  # type: ignore[misc] # onnx is untyped
             VeltairError: the model can't be compiled, or a kernel fails.
         """
         arrays = _arrays(inputs, self._inputs)
-        shapes = tuple(array.shape for array in arrays)
-        if shapes not in self._loaded:
-            self._loaded[shapes] = self._compiled(shapes)
-        loaded = self._loaded[shapes]
-        bits = [a.view(np.uint16) if a.dtype.name == "bfloat16" else a for a in arrays]
-        outputs = loaded.run(dict(zip(self._inputs, bits, strict=True)))
+        feed = dict(zip(self._inputs, arrays, strict=True))
+        key = tuple((a.shape, a.tobytes() if n in self._bound else b"") for n, a in feed.items())
+        if key not in self._loaded:
+            self._loaded[key] = self._compiled(feed)
+        loaded = self._loaded[key]
+        bits = {n: a.view(np.uint16) if a.dtype == _BFLOAT16 else a for n, a in feed.items()}
+        outputs = loaded.run({name: bits[name] for name in bits if name not in self._bound})
         dtypes = {spec.name: spec.dtype for spec in loaded.manifest.outputs}
         return tuple(
             outputs[name].view(_BFLOAT16) if dtypes[name] == "bfloat16" else outputs[name]
             for name in self._outputs
         )
 
-    def _compiled(self, shapes: Shapes) -> Model:
+    def _compiled(self, feed: dict[str, Array]) -> Model:
         options = CompileOptions(
             model=self._path,
             repository=self._folder / "repository",
             name="model",
             version=len(self._loaded) + 1,
             qos_ns=0,
-            shapes=dict(zip(self._inputs, shapes, strict=True)),
+            shapes={n: a.shape for n, a in feed.items() if n not in self._bound},
+            values={n: a for n, a in feed.items() if n in self._bound},
             isa=choose_isa("auto"),
             jobs=1,
             force=False,

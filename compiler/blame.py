@@ -10,8 +10,9 @@ import onnxruntime
 import tvm
 
 from veltair.compiler import codegen
+from veltair.compiler.binding import Array
 from veltair.compiler.clean import value_shapes
-from veltair.compiler.graph import Array, Graph, Op, from_model
+from veltair.compiler.graph import Graph, Op, from_model
 from veltair.compiler.reference import TOLERANCE, accepted_inputs, relative_difference
 from veltair.compiler.relax_import import Region, lower_region
 from veltair.runtime.errors import UnsupportedOperatorError

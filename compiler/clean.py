@@ -17,12 +17,11 @@ import onnx.inliner
 import onnx.shape_inference
 import onnxruntime
 
+from veltair.compiler.binding import Array, Shape, bind, dims
 from veltair.runtime.errors import InputError, UnsupportedOperatorError
 from veltair.runtime.scratch import scratch
 
-Shape = tuple[int, ...]
 OLDEST_OPSET = 7
-_OLDEST_IR = 4  # the first format whose initializers need not be inputs
 # The newest that every ONNX Runtime that we take reads; later ones only add types.
 _NEWEST_IR = 10
 _SETTLED_OPSET = 21
@@ -33,13 +32,15 @@ _UNWANTED = ("MatMulAddFusion",)
 _ONNX_DOMAINS = ("", "ai.onnx")
 # What ONNX Runtime has operators of beside ONNX's own.
 _RUNTIME_DOMAINS = ("ai.onnx.ml", "com.microsoft")
-_FLOAT_DIMS_HINT = 224  # what an unknown image side is shown as in the example of a remedy
 
 
 def load_clean(
-    path: Path, shapes: Mapping[str, Shape], inlined: Collection[str] = ()
+    path: Path,
+    shapes: Mapping[str, Shape],
+    inlined: Collection[str] = (),
+    values: Mapping[str, Array] | None = None,
 ) -> onnx.ModelProto:
-    """Reads `path`, binds `shapes` to its inputs and cleans the graph.
+    """Reads `path`, binds shapes and values to its inputs and cleans the graph.
 
     Shapes that depend on the data stay unknown: what has them falls back.
 
@@ -47,22 +48,23 @@ def load_clean(
         path: an ONNX file, with its external data beside it if it has any.
         shapes: shape of each input that has symbolic dimensions.
         inlined: operators that are replaced by what ONNX defines them by.
+        values: of inputs that shall be constants: see `binding.bind`.
 
     Returns:
         A checked model: shapes inferred, a name of its own for each node, no initializer among the
         inputs.
 
     Raises:
-        InputError: the file can't be used, or an input's shape isn't known.
+        InputError: the file can't be used, an input's shape isn't known, or a shape or a value
+            doesn't fit its input.
         UnsupportedOperatorError: a node that neither we nor ONNX Runtime have an operator for.
     """
     model = _read(path)
     _check_opset(path, model)
+    bind(path, model, shapes, values or {})
     model = _inline(model, inlined)
     _check_domains(model)
     _settle_versions(model)
-    _drop_initializer_inputs(model)
-    _bind_shapes(path, model, shapes)
     return _optimise(path, model)
 
 
@@ -239,80 +241,6 @@ def _check_domains(model: onnx.ModelProto) -> None:
             )
 
 
-def _drop_initializer_inputs(model: onnx.ModelProto) -> None:
-    weights = {i.name for i in model.graph.initializer}
-    inputs = [i for i in model.graph.input if i.name not in weights]
-    del model.graph.input[:]
-    model.graph.input.extend(inputs)
-    # Older versions of the format want each initializer among the inputs.
-    model.ir_version = max(model.ir_version, _OLDEST_IR)
-
-
-def _bind_shapes(path: Path, model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> None:
-    inputs = {i.name: i for i in model.graph.input}
-    for name in shapes:
-        if name not in inputs:
-            raise InputError(
-                f"--shape {name}=...: the model has no such input; its inputs are "
-                f"{', '.join(inputs)}"
-            )
-    changed = False
-    for name, value in inputs.items():
-        if not value.type.HasField("tensor_type"):
-            raise InputError(f"{path}: input '{name}' is not a tensor; Veltair takes tensors only")
-        if name in shapes:
-            _bind_input(path, value, shapes[name])
-            changed = True
-        else:
-            _require_static(path, value)
-    if changed:  # what was inferred for the symbolic shape no longer holds
-        del model.graph.value_info[:]
-        for output in model.graph.output:
-            if output.type.HasField("tensor_type"):
-                output.type.tensor_type.ClearField("shape")
-
-
-def _dims(value: onnx.ValueInfoProto) -> list[int | str]:
-    return [
-        int(d.dim_value) if d.HasField("dim_value") else (d.dim_param or "?")
-        for d in value.type.tensor_type.shape.dim
-    ]
-
-
-def _bind_input(path: Path, value: onnx.ValueInfoProto, shape: Shape) -> None:
-    tensor = value.type.tensor_type
-    declared = _dims(value)
-    fits = len(declared) == len(shape) and all(
-        isinstance(d, str) or d == s for d, s in zip(declared, shape, strict=True)
-    )
-    if tensor.HasField("shape") and not fits:
-        raise InputError(
-            f"{path}: --shape {value.name}={','.join(map(str, shape))} doesn't fit the input, "
-            f"which is {declared}; only its symbolic dimensions can be chosen"
-        )
-    tensor.shape.CopyFrom(onnx.TensorShapeProto())  # there, even without dimensions
-    for size in shape:
-        tensor.shape.dim.add().dim_value = size
-
-
-def _require_static(path: Path, value: onnx.ValueInfoProto) -> None:
-    declared = _dims(value)
-    if not value.type.tensor_type.HasField("shape"):
-        raise InputError(
-            f"{path}: input '{value.name}' has no shape; give one, e.g. "
-            f"--shape {value.name}=1,3,224,224"
-        )
-    if any(isinstance(d, str) for d in declared):
-        example = [
-            d if isinstance(d, int) else (1 if i == 0 else _FLOAT_DIMS_HINT)
-            for i, d in enumerate(declared)
-        ]
-        raise InputError(
-            f"{path}: input '{value.name}' has symbolic dimensions {declared}; compiled models "
-            f"have fixed shapes: give one, e.g. --shape {value.name}={','.join(map(str, example))}"
-        )
-
-
 def _optimise(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -381,8 +309,8 @@ def value_shapes(model: onnx.ModelProto) -> dict[str, tuple[Shape, int]]:
     for value in values:
         if not value.type.tensor_type.HasField("shape"):
             continue
-        dims = _dims(value)
-        if all(isinstance(d, int) for d in dims):
-            shape = tuple(int(d) for d in dims)
+        sizes = dims(value)
+        if all(isinstance(d, int) for d in sizes):
+            shape = tuple(int(d) for d in sizes)
             known[value.name] = (shape, int(value.type.tensor_type.elem_type))
     return known

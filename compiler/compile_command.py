@@ -23,9 +23,11 @@ from veltair.compiler.target_options import (
     Log,
     Shapes,
     ShippedLogs,
+    Values,
     choose_isa,
     parse_most_bytes,
     parse_shape,
+    parse_value,
 )
 from veltair.runtime.errors import InputError
 
@@ -41,6 +43,7 @@ def command(
     model_version: Annotated[int, typer.Option(help="The model's version.", min=1)] = 1,
     qos_ms: Annotated[float, typer.Option(help="Latency target; 0 for none.", min=0.0)] = 0.0,
     shape: Shapes = None,
+    value: Values = None,
     isa: IsaName = "auto",
     jobs: Jobs = 0,
     trials: Annotated[
@@ -83,6 +86,7 @@ def command(
         version=model_version,
         qos_ns=round(qos_ms * _NS_PER_MS),
         shapes=dict(parse_shape(text) for text in shape or []),
+        values=dict(parse_value(text) for text in value or []),
         isa=choose_isa(isa),
         jobs=jobs or len(os.sched_getaffinity(0)),
         force=force,

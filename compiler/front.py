@@ -9,7 +9,8 @@ from pathlib import Path
 
 import onnx
 
-from veltair.compiler.clean import Shape, has_definition, load_clean, opset_of
+from veltair.compiler.binding import Array, Shape
+from veltair.compiler.clean import has_definition, load_clean, opset_of
 from veltair.compiler.expand import expand_regions
 from veltair.compiler.fallback import Segment, framed_ends
 from veltair.compiler.graph import Graph, from_model
@@ -25,6 +26,7 @@ class Source:
     Attributes:
         path: an ONNX file.
         shapes: of inputs with symbolic dimensions.
+        values: of inputs that shall be constants: see `binding.bind`.
         lanes: float32 lanes of a vector.
         most_bytes: room for inputs and outputs whose size only a value tells, by name.
         refused: why nodes fall back that could be compiled, by their names.
@@ -33,6 +35,7 @@ class Source:
     path: Path
     shapes: Mapping[str, Shape]
     lanes: int
+    values: Mapping[str, Array] = field(default_factory=dict)
     most_bytes: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
 
@@ -66,7 +69,8 @@ def read_graph(source: Source, *, strict: bool = False) -> Front:
         strict: whether what would fall back is an error.
 
     Raises:
-        InputError: the file can't be used, or an input's shape isn't known.
+        InputError: the file can't be used, an input's shape isn't known, or a shape or a value
+            doesn't fit its input.
         UnsupportedOperatorError: a node that nothing here runs; or it is strict, and some nodes
             would fall back.
     """
@@ -85,7 +89,7 @@ def read_graph(source: Source, *, strict: bool = False) -> Front:
 
 
 def _read(source: Source, inlined: Collection[str]) -> Front:
-    model = load_clean(source.path, source.shapes, inlined)
+    model = load_clean(source.path, source.shapes, inlined, source.values)
     framed = framed_ends(source.path, model, source.most_bytes)
     refused = dict(source.refused)
     while True:  # each time round some more nodes are known to fall back

@@ -11,15 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
+from veltair.compiler.binding import Array
 from veltair.compiler.clean import opset_of, value_shapes
 from veltair.compiler.fallback import Segment, dtype_of, split
 from veltair.runtime.manifest import TensorSpec
 
-Array = npt.NDArray[Any]
 Layout = Literal["plain", "packed"]
 
 # Operations that read (residuals too) and write through strided views: from and into a bordered or

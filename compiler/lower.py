@@ -10,8 +10,9 @@ from typing import Any, Literal
 import numpy as np
 
 from veltair.compiler import kernels
+from veltair.compiler.binding import Array
 from veltair.compiler.fallback import Segment
-from veltair.compiler.graph import Array, EpilogueStep, Graph, Op
+from veltair.compiler.graph import EpilogueStep, Graph, Op
 from veltair.compiler.kernels import spec as specs
 from veltair.compiler.kernels.spec import Kernel, Step, View
 from veltair.compiler.passes.plan import Placement, Plan

@@ -16,8 +16,8 @@ import onnx
 from veltair.compiler import codegen
 from veltair.compiler.artifact_writer import check_absent, digest, staged
 from veltair.compiler.assemble import assemble
+from veltair.compiler.binding import Array, Shape
 from veltair.compiler.blame import wrong_nodes
-from veltair.compiler.clean import Shape
 from veltair.compiler.front import Front, Source, read_graph
 from veltair.compiler.graph import Graph
 from veltair.compiler.kernels.choices import Choice
@@ -60,6 +60,7 @@ class CompileOptions:
         version: the model's version, at least 1.
         qos_ns: latency target; 0 if there is none.
         shapes: of inputs with symbolic dimensions.
+        values: of inputs that shall be constants: see `binding.bind`.
         isa: instruction set of the kernels.
         jobs: kernels built at the same time.
         force: replace an artifact that exists.
@@ -92,6 +93,7 @@ class CompileOptions:
     shipped_logs: bool = True
     strict: bool = False
     most_bytes: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, Array] = field(default_factory=dict)
     profiled: bool = True
     refused: Mapping[str, str] = field(default_factory=dict)
 
@@ -115,6 +117,7 @@ class CompileOptions:
             path=self.model,
             shapes=self.shapes,
             lanes=LANES[self.isa],
+            values=self.values,
             most_bytes=self.most_bytes,
             refused=self.refused,
         )

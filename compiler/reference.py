@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from veltair.compiler.graph import Array
+from veltair.compiler.binding import Array
 from veltair.runtime.errors import MismatchError
 from veltair.runtime.manifest import Manifest
 from veltair.runtime.model import Model, sample_inputs

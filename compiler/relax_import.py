@@ -14,8 +14,9 @@ from onnx import helper, numpy_helper
 from tvm import relax, te
 from tvm.relax.frontend.onnx import from_onnx
 
+from veltair.compiler.binding import Array
 from veltair.compiler.clean import describe
-from veltair.compiler.graph import Array, Graph, Op
+from veltair.compiler.graph import Graph, Op
 from veltair.compiler.kernels.default import has_reductions
 from veltair.runtime.errors import UnsupportedOperatorError
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from veltair.compiler.artifact_writer import digest
-from veltair.compiler.graph import Array
+from veltair.compiler.binding import Array
 from veltair.compiler.search.samples import SEARCH_FILE, LayerSearch, Removed, SearchReport
 from veltair.compiler.versions import Kept, best_choices, condition_times, conditions_of, fewest
 from veltair.compiler.weights import WeightStore

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, get_args
 
+import numpy as np
 import typer
 
-from veltair.compiler.clean import Shape
+from veltair.compiler.binding import Array, Shape
 from veltair.compiler.kernels.spec import LANES
 from veltair.runtime.artifact import available_isa
 from veltair.runtime.errors import InputError
@@ -16,6 +17,10 @@ from veltair.runtime.manifest import Isa
 Shapes = Annotated[
     list[str] | None,
     typer.Option(help="Shape of an input with symbolic dimensions: INPUT=1,3,224,224."),
+]
+Values = Annotated[
+    list[str] | None,
+    typer.Option(help="Value of an input that becomes a constant: INPUT=2,3 or INPUT=0.5."),
 ]
 IsaName = Annotated[str, typer.Option(help="auto, x86-64-v3 (AVX2) or x86-64-v4 (AVX-512).")]
 Jobs = Annotated[int, typer.Option(help="Kernels built at once.  [default: cores]")]
@@ -44,6 +49,29 @@ def parse_shape(text: str) -> tuple[str, Shape]:
     if not name or any(d < 0 for d in shape):
         raise InputError(f"--shape {text}: expected INPUT=D,D,..., e.g. --shape data=1,3,224,224")
     return name, shape
+
+
+def parse_value(text: str) -> tuple[str, Array]:
+    """An input's name and numbers; a single one is a scalar.
+
+    Raises:
+        InputError: the text is no such thing.
+    """
+    name, _, listed = text.rpartition("=")
+    try:
+        numbers = [_number(each) for each in listed.split(",")] if listed else []
+    except ValueError:
+        name = ""
+    if not name:
+        raise InputError(f"--value {text}: expected INPUT=NUMBER,NUMBER,..., e.g. --value axes=2,3")
+    return name, np.array(numbers[0] if len(numbers) == 1 else numbers)
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def parse_most_bytes(text: str) -> tuple[str, int]:

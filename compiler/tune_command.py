@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from veltair.compiler.clean import Shape
 from veltair.compiler.front import Source, read_graph
 from veltair.compiler.kernels.spec import LANES
 from veltair.compiler.lower import Request, lower
@@ -31,8 +30,10 @@ from veltair.compiler.target_options import (
     Log,
     Shapes,
     ShippedLogs,
+    Values,
     choose_isa,
     parse_shape,
+    parse_value,
 )
 from veltair.runtime.errors import InputError
 from veltair.runtime.manifest import Isa
@@ -52,6 +53,7 @@ def command(
     log: Log = None,
     shipped_logs: ShippedLogs = True,
     shape: Shapes = None,
+    value: Values = None,
     isa: IsaName = "auto",
     jobs: Jobs = 0,
 ) -> None:
@@ -70,11 +72,16 @@ def command(
         logs=log_place(chosen, check_name(model.stem), log, shipped=shipped_logs),
         jobs=jobs or default_jobs(),
     )
-    shapes = dict(parse_shape(text) for text in shape or [])
+    source = Source(
+        path=model,
+        shapes=dict(parse_shape(text) for text in shape or []),
+        values=dict(parse_value(text) for text in value or []),
+        lanes=LANES[chosen],
+    )
     try:
         with told_warnings(), explained_shortage(model), Bar(Console(stderr=True)) as bar:
             bar.stage("reading", 1)
-            tasks = tasks_of(_matching(_requests(model, shapes, chosen), layers), chosen)
+            tasks = tasks_of(_matching(_requests(source, chosen), layers), chosen)
             known = known_records(tasks, options)
             with scratch("objects") as objects:
                 found = search_missing(tasks, known, options, objects, bar)
@@ -91,11 +98,10 @@ def command(
     )
 
 
-def _requests(model: Path, shapes: dict[str, Shape], isa: Isa) -> list[Request]:
-    lanes = LANES[isa]
-    graph = read_graph(Source(path=model, shapes=shapes, lanes=lanes)).graph
-    plan = plan_memory(graph, lanes)
-    check_memory(model, graph, plan)
+def _requests(source: Source, isa: Isa) -> list[Request]:
+    graph = read_graph(source).graph
+    plan = plan_memory(graph, source.lanes)
+    check_memory(source.path, graph, plan)
     return lower(graph, plan, isa)
 
 

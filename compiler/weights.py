@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from veltair.compiler.graph import Array
+from veltair.compiler.binding import Array
 from veltair.runtime.manifest import ALIGNMENT_BYTES, Argument, compact_strides
 
 # The page cache holds a file in pieces as large as it was written in. In pieces of a huge page the

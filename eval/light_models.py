@@ -20,7 +20,7 @@ import onnxruntime
 import typer
 from onnx import numpy_helper
 
-from veltair.compiler.graph import Array
+from veltair.compiler.binding import Array
 from veltair.compiler.pipeline import CompileOptions, compile_model
 from veltair.compiler.progress import Silent
 from veltair.compiler.reference import TOLERANCE, random_inputs, relative_difference

@@ -47,6 +47,11 @@ COUNTED_TYPES = frozenset(
     ]
 )
 RESULTS = Path("eval/results")
+LEGEND = """\
+A test is *compiled* where every layer is, *fallback* where ONNX Runtime runs a part or all of it,
+*refused* where its inputs or outputs are no tensors that clients can send (sequences, optional
+values, 4-bit and 8-bit floats), and *failed* otherwise. Inputs that give shapes, axes or counts are
+bound at compile time, as shapes are: `veltair compile --value`."""
 
 
 def command(
@@ -186,6 +191,8 @@ def report(result: dict[str, Any]) -> str:
         f"Made by `{result['command']}` at revision {result['revision']}.",
         "",
         *headline(result).splitlines(),
+        "",
+        LEGEND,
         "",
         f"| operator | {' | '.join(STATUSES)} |",
         f"|---|{'---:|' * len(STATUSES)}",

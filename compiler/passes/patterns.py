@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 from onnx import helper
 
-from veltair.compiler.graph import Array, Graph, Op, Tensor
+from veltair.compiler.binding import Array
+from veltair.compiler.graph import Graph, Op, Tensor
 
 _CLOSE = 1e-4  # relative, of a constant to the one that a formula wants
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 import onnx
 from onnx import helper
 
-from veltair.compiler.graph import Array, Graph, Layout, Op, Tensor
+from veltair.compiler.binding import Array
+from veltair.compiler.graph import Graph, Layout, Op, Tensor
 
 
 @dataclass

@@ -19,7 +19,7 @@ from onnx import TensorProto, helper
 from scipy.special import erf, expit
 
 from veltair.compiler import codegen
-from veltair.compiler.graph import Array
+from veltair.compiler.binding import Array
 from veltair.compiler.kernels.default import buffers_of, outputs_of
 from veltair.compiler.kernels.spec import (
     BatchMatmulSpec,

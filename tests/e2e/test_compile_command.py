@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from veltair.runtime.artifact import open_artifact
+from veltair.runtime.model import Model
 
 COMMAND = (sys.executable, "-m", "veltair.runtime.cli", "compile")
 
@@ -84,6 +85,9 @@ def test_writes_an_artifact_and_its_table(tmp_path: Path) -> None:
         (["--shape", "x=1,3,8"], "doesn't fit the input"),
         (["--shape", "x=1,3,a,8"], "expected INPUT=D,D"),
         (["--shape", "z=1"], "no such input"),
+        (["--value", "z=1"], "--value z=...: the model has no such input"),
+        (["--value", "x=1"], "--value x=1 doesn't fit the input"),
+        (["--value", "x=one"], "expected INPUT=NUMBER,NUMBER"),
         ([], "--shape x=1,3,8,8"),
         (["--shape", "x=1,3,8,8", "--isa", "armv9"], "unknown; choose auto"),
         (["--shape", "x=1,3,8,8", "--name", "a/b"], "a model's name is letters"),
@@ -96,6 +100,26 @@ def test_option_that_breaks_its_rule_exits_2(
     assert done.returncode == 2
     assert message in one_line(done.stderr)
     assert not (tmp_path / "repo").exists()
+
+
+def test_a_bound_value_is_no_input_of_the_artifact(tmp_path: Path) -> None:
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("ReduceSum", ["x", "axes"], ["y"], name="sum", keepdims=0)],
+        "g",
+        [value("x", TensorProto.FLOAT, [2, 3, 4]), value("axes", TensorProto.INT64, ["n"])],
+        [value("y", TensorProto.FLOAT, None)],
+    )
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    onnx.save(model, tmp_path / "net.onnx")
+    done = compile_(
+        tmp_path / "net.onnx", "-o", tmp_path / "repo", "--value", "axes=0,2", "--strict"
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = Model.load(tmp_path / "repo" / "net" / "1")
+    assert [(i.name, i.shape) for i in loaded.manifest.inputs] == [("x", (2, 3, 4))]
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    assert np.allclose(loaded.run({"x": x})["y"], x.sum((0, 2)))
 
 
 def test_file_that_is_missing_or_no_model_exits_2(tmp_path: Path) -> None:

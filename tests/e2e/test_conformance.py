@@ -85,3 +85,19 @@ def test_the_backend_runs_a_node_and_a_model_of_several_shapes() -> None:
         rep.run([[1.0]])
     with pytest.raises(InputError, match="device CUDA: Veltair runs on CPU"):
         VeltairBackend.prepare(helper.make_model(graph), "CUDA")
+
+
+def test_the_backend_binds_values_that_give_shapes() -> None:
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Tile", ["x", "repeats"], ["y"])],
+        "g",
+        [value("x", TensorProto.FLOAT, [2]), value("repeats", TensorProto.INT64, [1])],
+        [value("y", TensorProto.FLOAT, ["n"])],
+    )
+    rep = VeltairBackend.prepare(helper.make_model(graph), "CPU")
+    x = np.arange(2, dtype=np.float32)
+    for repeats in (1, 3, 1):
+        assert (rep.run([x, np.array([repeats])])[0] == np.tile(x, repeats)).all()
+    assert [[i.name for i in m.inputs] for m in rep.manifests] == [["x"], ["x"]]
+    assert not any(layer.fallback for m in rep.manifests for layer in m.layers)
