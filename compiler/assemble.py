@@ -26,70 +26,72 @@ class NamedKernel:
     kernel: Kernel
 
 
-@dataclass(frozen=True, kw_only=True)
-class Assembly:
-    """The layers, the distinct kernels that they call, their constants, and what falls back."""
-
-    layers: tuple[Layer, ...]
-    kernels: tuple[NamedKernel, ...]
-    weights: WeightStore
-    fallbacks: FallbackStore
-
-
-def assemble(
-    requests: Sequence[Request],
-    choices: Sequence[Sequence[Choice]] = (),
-    build: Callable[[Request, Choice], Kernel] | None = None,
-    threads: Sequence[int] = (1,),
-    on_kernel: Callable[[str, str], None] = lambda *_: None,
-) -> Assembly:
+class Assembler:
     """Makes each distinct kernel once, packs the constants, and describes the layers.
 
-    Args:
-        requests: the layers.
-        choices: of each layer's variants, the first first; a layer without gets its request's own
-            kernel.
-        build: makes a layer's kernel of a choice.
-        threads: of the versions of layers that fall back.
-        on_kernel: hears of each kernel as it is made: its symbol, and its PrimFunc as JSON.
+    Attributes:
+        weights: the constants of all layers so far.
+        fallbacks: the parts that fall back.
     """
-    kernels: dict[object, NamedKernel] = {}
-    weights, fallbacks = WeightStore(), FallbackStore()
-    layers = []
-    names: set[str] = set()
-    for number, request in enumerate(requests):
-        name = _unique(request.nodes[-1] if request.nodes else request.op, names)
+
+    def __init__(
+        self,
+        build: Callable[[Request, Choice], Kernel],
+        threads: Sequence[int],
+        on_kernel: Callable[[str, str], None],
+    ) -> None:
+        """Begins with nothing.
+
+        Args:
+            build: makes a layer's kernel of a choice.
+            threads: of the versions of layers that fall back.
+            on_kernel: hears of each kernel as it is made: its symbol, and its PrimFunc as JSON.
+        """
+        self.weights, self.fallbacks = WeightStore(), FallbackStore()
+        self._build, self._threads, self._on_kernel = build, threads, on_kernel
+        self._kernels: dict[object, NamedKernel] = {}
+
+    @property
+    def kernel_count(self) -> int:
+        """Distinct kernels so far."""
+        return len({named.symbol for named in self._kernels.values()})
+
+    def layers(
+        self, requests: Sequence[Request], choices: Sequence[Sequence[Choice]]
+    ) -> tuple[Layer, ...]:
+        """The layers of a model, or of one of its batches.
+
+        Args:
+            requests: the layers.
+            choices: of each layer's variants, the first first; a layer without gets its request's
+                own kernel.
+        """
+        names: set[str] = set()
+        layers = []
+        for request, own in zip(requests, choices, strict=True):
+            name = _unique(request.nodes[-1] if request.nodes else request.op, names)
+            layers.append(self._layer(name, request, own))
+        return tuple(layers)
+
+    def _layer(self, name: str, request: Request, choices: Sequence[Choice]) -> Layer:
         if request.segment is not None:
-            layers.append(_fallback_layer(name, request, fallbacks.add(request.segment), threads))
-            continue
+            fallback = self.fallbacks.add(request.segment)
+            return _fallback_layer(name, request, fallback, self._threads)
         variants = []
-        for choice in (choices[number] if choices else ()) or (None,):
-            key = (request.key, choice)
-            if key not in kernels:
-                kernel = _made(request, choice, build)
-                symbol, text = serialized(kernel)
-                kernels[key] = NamedKernel(symbol=symbol, kernel=kernel)
-                on_kernel(symbol, text)
-            named = kernels[key]
-            arguments = tuple(_argument(a, named.kernel, weights) for a in request.arguments)
+        for choice in choices or (None,):
+            named = self._kernel(request, choice)
+            arguments = tuple(_argument(a, named.kernel, self.weights) for a in request.arguments)
             variants.append(_variant(named, arguments))
-        layers.append(_layer(name, request, tuple(variants)))
-    distinct = {named.symbol: named for named in kernels.values()}
-    return Assembly(
-        layers=tuple(layers),
-        kernels=tuple(distinct.values()),
-        weights=weights,
-        fallbacks=fallbacks,
-    )
+        return _layer(name, request, tuple(variants))
 
-
-def _made(
-    request: Request, choice: Choice | None, build: Callable[[Request, Choice], Kernel] | None
-) -> Kernel:
-    if choice is None:
-        return request.build()
-    assert build is not None
-    return build(request, choice)
+    def _kernel(self, request: Request, choice: Choice | None) -> NamedKernel:
+        key = (request.key, choice)
+        if key not in self._kernels:
+            kernel = request.build() if choice is None else self._build(request, choice)
+            symbol, text = serialized(kernel)
+            self._kernels[key] = NamedKernel(symbol=symbol, kernel=kernel)
+            self._on_kernel(symbol, text)
+        return self._kernels[key]
 
 
 def _unique(base: str, taken: set[str]) -> str:

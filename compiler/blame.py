@@ -13,7 +13,7 @@ from veltair.compiler import codegen
 from veltair.compiler.binding import Array
 from veltair.compiler.clean import value_shapes
 from veltair.compiler.graph import Graph, Op, from_model
-from veltair.compiler.reference import TOLERANCE, accepted_inputs, relative_difference
+from veltair.compiler.reference import TOLERANCE, answered, relative_difference
 from veltair.compiler.relax_import import Region, lower_region
 from veltair.runtime.errors import UnsupportedOperatorError
 from veltair.runtime.manifest import Isa, Manifest
@@ -57,12 +57,11 @@ def _values(model: onnx.ModelProto, manifest: Manifest) -> dict[str, Array]:
     session = onnxruntime.InferenceSession(
         whole.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    drawn = accepted_inputs(session, manifest)
+    drawn = answered(session, manifest.inputs)
     if drawn is None:
         return {}
-    feed, outputs = drawn
     names = [output.name for output in session.get_outputs()]
-    return {**feed, **dict(zip(names, outputs, strict=True))}
+    return {**drawn.feed, **dict(zip(names, drawn.expected, strict=True))}
 
 
 def _difference(graph: Graph, op: Op, values: dict[str, Array], isa: Isa) -> float:

@@ -292,9 +292,13 @@ def _explain(path: Path, model: onnx.ModelProto, error: Exception) -> Exception:
     return InputError(f"{path}: not a valid ONNX model: {text}; export it again")
 
 
-def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy with shapes, as far as they don't depend on data, and a name for each node."""
-    model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+def infer_shapes(model: onnx.ModelProto, *, strict: bool = False) -> onnx.ModelProto:
+    """A copy with shapes, as far as they don't depend on data, and a name for each node.
+
+    Raises:
+        onnx.shape_inference.InferenceError: it is strict, and shapes don't fit each other.
+    """
+    model = onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=True)
     _name_nodes(model)
     return model
 

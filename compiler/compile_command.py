@@ -16,8 +16,9 @@ from veltair.compiler.profile import MOST_LEVELS, fewer_levels
 from veltair.compiler.progress_bar import Bar, told_warnings
 from veltair.compiler.search.samples import QosShare
 from veltair.compiler.search.summary import search_summary
-from veltair.compiler.table import layer_table, table_console
+from veltair.compiler.table import batches_text, layer_table, table_console
 from veltair.compiler.target_options import (
+    Batches,
     IsaName,
     Jobs,
     Log,
@@ -25,6 +26,7 @@ from veltair.compiler.target_options import (
     ShippedLogs,
     Values,
     choose_isa,
+    parse_batches,
     parse_most_bytes,
     parse_shape,
     parse_value,
@@ -44,6 +46,7 @@ def command(
     qos_ms: Annotated[float, typer.Option(help="Latency target; 0 for none.", min=0.0)] = 0.0,
     shape: Shapes = None,
     value: Values = None,
+    batch: Batches = "1",
     isa: IsaName = "auto",
     jobs: Jobs = 0,
     trials: Annotated[
@@ -87,6 +90,7 @@ def command(
         qos_ns=round(qos_ms * _NS_PER_MS),
         shapes=dict(parse_shape(text) for text in shape or []),
         values=dict(parse_value(text) for text in value or []),
+        batches=parse_batches(batch),
         isa=choose_isa(isa),
         jobs=jobs or len(os.sched_getaffinity(0)),
         force=force,
@@ -108,7 +112,8 @@ def command(
         else f"largest difference to ONNX Runtime {result.difference:.1e} of the output's range"
     )
     print(f"{options.target}: {len(result.manifest.layers)} layers for {options.isa}; {compared}")
-    for line in (*fallback_summary(result.manifest), *search_summary(result.search)):
+    told = result.manifest
+    for line in (*batches_text(told), *fallback_summary(told), *search_summary(result.search)):
         print(line)
     for warning in (result.doubt, fewer_levels(result.manifest.profile, levels)):
         if warning:

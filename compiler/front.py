@@ -17,6 +17,7 @@ from veltair.compiler.graph import Graph, from_model
 from veltair.compiler.passes import prepare
 from veltair.compiler.passes.normalise import RULES
 from veltair.runtime.errors import UnsupportedOperatorError, VeltairError
+from veltair.runtime.manifest import TensorSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,11 +92,27 @@ def read_graph(source: Source, *, strict: bool = False) -> Front:
 def _read(source: Source, inlined: Collection[str]) -> Front:
     model = load_clean(source.path, source.shapes, inlined, source.values)
     framed = framed_ends(source.path, model, source.most_bytes)
+    return Front(model=model, graph=lowered(source, model, framed))
+
+
+def lowered(
+    source: Source, model: onnx.ModelProto, framed: Mapping[str, TensorSpec] | None = None
+) -> Graph:
+    """The graph of a clean model; what can't be lowered falls back.
+
+    Args:
+        source: of the model.
+        model: clean.
+        framed: inputs and outputs that carry their own shapes.
+
+    Raises:
+        UnsupportedOperatorError: a node that nothing here runs.
+    """
     refused = dict(source.refused)
     while True:  # each time round some more nodes are known to fall back
         try:
             graph = prepare(from_model(model, refused, framed), source.lanes)
-            return Front(model=model, graph=expand_regions(graph, source.lanes))
+            return expand_regions(graph, source.lanes)
         except UnsupportedOperatorError as error:
             if not error.reasons.keys() - refused.keys():
                 raise

@@ -119,6 +119,13 @@ class Graph:
         """Index of the operation that writes each tensor."""
         return {name: i for i, op in enumerate(self.ops) for name in op.outputs}
 
+    def spec(self, name: str) -> TensorSpec:
+        """An input or output as a client sees it."""
+        if name in self.framed:
+            return self.framed[name]
+        tensor = self.tensors[name]
+        return TensorSpec(name=name, dtype=tensor.dtype, shape=tensor.shape)
+
     def with_ops(self, ops: Iterable[Op], tensors: Mapping[str, Tensor] | None = None) -> Graph:
         """A copy with other operations (and tensors)."""
         return replace(self, ops=tuple(ops), tensors=self.tensors if tensors is None else tensors)

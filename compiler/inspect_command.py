@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from veltair.compiler.fallback_summary import fallback_summary
-from veltair.compiler.table import layer_table, levels_text, table_console
+from veltair.compiler.table import batches_text, layer_table, levels_text, table_console
 from veltair.runtime.artifact import open_artifact
 
 
 def command(
     folder: Annotated[Path, typer.Argument(help="An artifact: MODEL/VERSION, or MODEL.")],
     json: Annotated[bool, typer.Option("--json", help="Print the manifest instead.")] = False,
+    batch: Annotated[int, typer.Option(help="Layers of a run of so many samples.", min=1)] = 1,
     verify: Annotated[bool, typer.Option(help="Check the files' hashes first.")] = True,
 ) -> None:
     """Print the table that `veltair compile` ends with."""
@@ -22,12 +23,13 @@ def command(
     if json:
         print(artifact.manifest.to_json().decode())
         return
-    manifest = artifact.manifest
+    manifest = artifact.manifest.at(batch)
     table_console().print(layer_table(manifest))
     for kind, tensors in (("input", manifest.inputs), ("output", manifest.outputs)):
         for tensor in tensors:
             print(f"{kind} {tensor.name}: {tensor.dtype}{list(tensor.shape)}")
-    for line in (*levels_text(manifest), *fallback_summary(manifest)):
+    told = (*levels_text(manifest), *fallback_summary(manifest))
+    for line in (*told, *batches_text(artifact.manifest)):
         print(line)
     weights = sum(d.size_bytes for d in manifest.files.values())
     print(

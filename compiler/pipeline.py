@@ -7,46 +7,31 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import onnx
 
-from veltair.compiler import codegen
-from veltair.compiler.artifact_writer import check_absent, digest, staged
-from veltair.compiler.assemble import assemble
+from veltair.compiler.artifact_writer import check_absent, staged
+from veltair.compiler.batching import batch_graph, batch_reference, batched
 from veltair.compiler.binding import Array, Shape
 from veltair.compiler.blame import wrong_nodes
+from veltair.compiler.building import build_artifact
 from veltair.compiler.front import Front, Source, read_graph
 from veltair.compiler.graph import Graph
-from veltair.compiler.kernels.choices import Choice
-from veltair.compiler.kernels.spec import LANES, Kernel
-from veltair.compiler.lower import Request, lower
-from veltair.compiler.memory import check_memory, explained_shortage
-from veltair.compiler.passes.plan import plan_memory
-from veltair.compiler.profile import doubt, measure_profile, unmeasured
+from veltair.compiler.kernels.spec import LANES
+from veltair.compiler.memory import explained_shortage
+from veltair.compiler.profile import doubt, measure_profile
 from veltair.compiler.progress import Progress
-from veltair.compiler.reference import check
+from veltair.compiler.reference import Reference, answered, check, session_of
 from veltair.compiler.search.log import log_place
-from veltair.compiler.search.samples import SEARCH_FILE, QosShare, SearchReport
-from veltair.compiler.search.spaces import build
-from veltair.compiler.search.variants import SearchOptions, find_variants, report
+from veltair.compiler.search.samples import QosShare, SearchReport
+from veltair.compiler.search.variants import SearchOptions
 from veltair.compiler.spare import remove_spare
 from veltair.runtime.disturbance import Watch
 from veltair.runtime.errors import InputError, MismatchError, VeltairError
-from veltair.runtime.manifest import (
-    KERNELS_FILE,
-    MANIFEST_FILE,
-    SCHEMA,
-    WEIGHTS_FILE,
-    Isa,
-    Manifest,
-    TensorSpec,
-    read_manifest,
-)
+from veltair.runtime.manifest import MANIFEST_FILE, SCHEMA, Isa, Manifest, read_manifest
 from veltair.runtime.model import Model
-from veltair.runtime.scratch import scratch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +58,7 @@ class CompileOptions:
         strict: whether what can't be compiled is an error, and doesn't fall back.
         most_bytes: room for inputs and outputs whose size only a value tells, by name.
         refused: why nodes shall fall back that could be compiled, by their names.
+        batches: how many samples a run can have beside one, from 2.
         profiled: whether to measure the profile, which serving needs and running alone doesn't.
     """
 
@@ -96,6 +82,7 @@ class CompileOptions:
     values: Mapping[str, Array] = field(default_factory=dict)
     profiled: bool = True
     refused: Mapping[str, str] = field(default_factory=dict)
+    batches: tuple[int, ...] = ()
 
     @property
     def search(self) -> SearchOptions:
@@ -185,15 +172,17 @@ def _compile_checked(
         options: of the compile.
         progress: hears of each stage.
     """
-    refused = dict(options.refused)
+    refused, source = dict(options.refused), options.source
     while True:
         front = fronts.pop()
-        model, graphs = front.model, [front.graph]
+        graphs = {1: front.graph, **{n: batch_graph(source, front, n) for n in options.batches}}
+        references = {n: batch_reference(source, front, n) for n in options.batches}
+        model = front.model
         del front
         try:
-            return _compile_into(folder, model, graphs, options, progress)
+            return _compile_into(folder, model, graphs, references, options, progress)
         except MismatchError:
-            wrong = wrong_nodes(model, read_manifest(folder), options.isa)
+            wrong = _wrong_nodes(model, read_manifest(folder), options)
             if not wrong.keys() - refused.keys():
                 raise
             refused |= wrong
@@ -201,31 +190,27 @@ def _compile_checked(
         fronts.append(read_graph(source, strict=options.strict))
 
 
+def _wrong_nodes(
+    model: onnx.ModelProto, manifest: Manifest, options: CompileOptions
+) -> dict[str, str]:
+    """What to blame for outputs that differ: those of one sample, or else of a batch."""
+    found = wrong_nodes(model, manifest.at(1), options.isa)
+    for size in manifest.sizes[1:]:
+        several = batched(options.model, model, size)
+        found = found or wrong_nodes(several, manifest.at(size), options.isa)
+    return found
+
+
 def _compile_into(
     folder: Path,
     model: onnx.ModelProto,
-    graphs: list[Graph],
+    graphs: dict[int, Graph],
+    references: dict[int, Reference | None],
     options: CompileOptions,
     progress: Progress,
 ) -> CompileResult:
-    lanes = LANES[options.isa]
-    progress.stage("planning", 1)
-    graph = graphs.pop()
-    plan = plan_memory(graph, lanes)
-    check_memory(options.model, graph, plan)
-    requests = lower(graph, plan, options.isa)
-    with scratch("objects") as objects:
-        found = find_variants(requests, options.search, objects, progress)
-        choices = [layer.choices for layer in found.layers]
-        with codegen.LibraryBuilder(options.isa, jobs=options.jobs, ready=found.objects) as library:
-            build = partial(_build, options.isa)
-            assembly = assemble(requests, choices, build, _threads(), on_kernel=library.add)
-            assembly.weights.write(folder / WEIGHTS_FILE)
-            fallbacks = assembly.fallbacks.write(folder)
-            progress.stage("building kernels", len(assembly.kernels))
-            library.link(folder / KERNELS_FILE, progress.step)
-    searched = report([layer.name for layer in assembly.layers], requests, found, options.search)
-    (folder / SEARCH_FILE).write_bytes(searched.to_json())
+    built = build_artifact(folder, options.model, graphs, options.isa, options.search, progress)
+    one, *others = built.batches
     manifest = Manifest(
         schema=SCHEMA,
         name=options.name,
@@ -233,54 +218,53 @@ def _compile_into(
         producer=f"veltair {version('veltair')}",
         isa=options.isa,
         qos_ns=options.qos_ns,
-        inputs=tuple(_spec(graph, n) for n in graph.inputs),
-        outputs=tuple(_spec(graph, n) for n in graph.outputs),
-        arena_bytes=plan.arena_bytes,
-        layers=assembly.layers,
-        profile=unmeasured(assembly.layers),
-        files={name: digest(folder / name) for name in (WEIGHTS_FILE, KERNELS_FILE, *fallbacks)},
+        inputs=one.inputs,
+        outputs=one.outputs,
+        arena_bytes=one.arena_bytes,
+        layers=one.layers,
+        profile=one.profile,
+        files=built.files,
+        batches=tuple(others),
     )
-    del graph, requests  # with their constants: the check needs the memory
     _write_manifest(folder, manifest)
-    loaded = Model.load(folder, verify=False)
     # From before the check on, which is as busy: a small model's profile alone is too short a look.
     watch, begun_ns = Watch(), time.monotonic_ns()
-    progress.stage("checking against ONNX Runtime", 1)
+    progress.stage("checking against ONNX Runtime", len(manifest.sizes))
+    references[1] = answered(session_of(model), manifest.inputs)
     result = CompileResult(
-        manifest=manifest, difference=check(loaded, model), doubt="", search=searched
+        manifest=manifest,
+        difference=_difference(folder, references, progress),
+        doubt="",
+        search=built.search,
     )
     if not options.profiled:
         return result
+    loaded = Model.load(folder, verify=False)
     manifest = measure_profile(
         loaded, manifest, progress, levels=options.levels, fastest_first=True
     )
     processor_s = (time.monotonic_ns() - begun_ns) / 1e9 * (os.cpu_count() or 1)
-    doubted = doubt(watch.seen(), processor_s)
+    doubted, searched = doubt(watch.seen(), processor_s), built.search
     if not doubted:  # what a busy machine measured is no reason to remove anything
         manifest, searched = remove_spare(folder, manifest, searched)
     _write_manifest(folder, manifest)
     return replace(result, manifest=manifest, doubt=doubted, search=searched)
 
 
-def _threads() -> tuple[int, ...]:
-    """Of the versions of what falls back: one, two, four, ... all cores."""
-    cores = len(os.sched_getaffinity(0))
-    return tuple(sorted({cores, *(1 << i for i in range(cores.bit_length()) if 1 << i <= cores)}))
-
-
-def _build(isa: str, request: Request, choice: Choice) -> Kernel:
-    return build(request.key, isa, choice)
+def _difference(
+    folder: Path, references: Mapping[int, Reference | None], progress: Progress
+) -> float | None:
+    """The largest to ONNX Runtime, of one sample and of all batches."""
+    found = []
+    for size, reference in references.items():
+        if reference is not None:
+            found.append(check(Model.load(folder, batch=size, verify=False), reference))
+        progress.step(f"{size} sample{'s' if size > 1 else ''}")
+    return max(found, default=None)
 
 
 def _write_manifest(folder: Path, manifest: Manifest) -> None:
     (folder / MANIFEST_FILE).write_bytes(manifest.to_json())
-
-
-def _spec(graph: Graph, name: str) -> TensorSpec:
-    if name in graph.framed:
-        return graph.framed[name]
-    tensor = graph.tensors[name]
-    return TensorSpec(name=name, dtype=tensor.dtype, shape=tensor.shape)
 
 
 def check_name(name: str) -> str:

@@ -53,7 +53,7 @@ def measure_profile(
     """Medians over some rounds of the whole model, so that the caches are as they will be.
 
     Args:
-        model: the loaded artifact.
+        model: the loaded artifact, of one sample; what its batches run with is loaded here.
         manifest: its manifest.
         progress: hears of each core count.
         levels: of interference, the one alone included; a machine that has fewer gets what it has.
@@ -67,7 +67,8 @@ def measure_profile(
         InputError: more levels than one, and no processor that a bubble could have.
     """
     if levels == 1:
-        return _profiled(model, manifest, progress, _Conditions.alone(model.cpus), fastest_first)
+        conditions = _Conditions.alone(model.cpus)
+        return _profiled_sizes(model, manifest, progress, conditions, fastest_first)
     progress.stage("calibrating interference", 1)
     calibration = calibrate(model.cpus, levels)
     return measure_disturbed(model, manifest, progress, calibration, fastest_first=fastest_first)
@@ -90,7 +91,7 @@ def measure_disturbed(
     """
     with Bubbles(calibration.sides.bubbles, calibration.footprint_bytes) as bubbles:
         conditions = _Conditions.beside(bubbles, calibration, model.cpus)
-        return _profiled(model, manifest, progress, conditions, fastest_first)
+        return _profiled_sizes(model, manifest, progress, conditions, fastest_first)
 
 
 def fewer_levels(profile: Profile, wanted: int) -> str:
@@ -158,6 +159,23 @@ class _Conditions:
     def rates(self, count: int) -> tuple[int, ...]:
         """The bubbles' rates that are measured on so many cores."""
         return self.curve.rates if count <= self.measured_cores else self.curve.rates[:1]
+
+
+def _profiled_sizes(
+    model: Model,
+    manifest: Manifest,
+    progress: Progress,
+    conditions: _Conditions,
+    fastest_first: bool,
+) -> Manifest:
+    """Of one sample, and of each batch."""
+    for size in manifest.sizes:
+        loaded = model
+        if size > 1:
+            loaded = Model.load(model.folder, batch=size, verify=False, cpus=model.cpus)
+        measured = _profiled(loaded, manifest.at(size), progress, conditions, fastest_first)
+        manifest = manifest.having(size, measured)
+    return manifest
 
 
 def _profiled(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -10,50 +11,57 @@ import onnxruntime
 
 from veltair.compiler.binding import Array
 from veltair.runtime.errors import MismatchError
-from veltair.runtime.manifest import Manifest
+from veltair.runtime.manifest import Manifest, TensorSpec
 from veltair.runtime.model import Model, sample_inputs
 
 TOLERANCE = 1e-3  # largest difference to ONNX Runtime, as a share of the output's range
 
 
-def check(loaded: Model, model: onnx.ModelProto) -> float | None:
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """Inputs of a model, by name, and what ONNX Runtime makes of them, in the outputs' order."""
+
+    feed: dict[str, Array]
+    expected: list[Array]
+
+
+def session_of(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    """ONNX Runtime's session of a model."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def check(loaded: Model, reference: Reference) -> float:
     """Largest difference to ONNX Runtime over the outputs, as a share of each output's range.
 
     Every variant of every layer runs: first all first ones, then all second ones, and so on.
 
-    Returns:
-        The difference; None where ONNX Runtime refuses whatever inputs are drawn: an input can be
-        an index, or a shape.
-
     Raises:
         MismatchError: the difference is above `TOLERANCE`.
     """
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    drawn = accepted_inputs(session, loaded.manifest)
-    if drawn is None:
-        return None
-    feed, expected = drawn
     counts = [len(layer.variants) for layer in loaded.manifest.layers]
     worst = 0.0
     for variant in range(max(counts, default=1)):
         chosen = [min(variant, count - 1) for count in counts]
-        got = loaded.run(feed, variants=chosen)
-        worst = max(worst, _compare(loaded.manifest, got, expected, variant))
+        got = loaded.run(reference.feed, variants=chosen)
+        worst = max(worst, _compare(loaded.manifest, got, reference.expected, variant))
     return worst
 
 
-def accepted_inputs(
-    session: onnxruntime.InferenceSession, manifest: Manifest
-) -> tuple[dict[str, Array], list[Array]] | None:
-    """Inputs that the model takes, and its outputs; None where none of those drawn is taken."""
-    rng = np.random.default_rng(0)
-    for feed in (random_inputs(manifest, rng), sample_inputs(manifest.inputs)):
+def answered(
+    session: onnxruntime.InferenceSession, specs: Sequence[TensorSpec], seed: int = 0
+) -> Reference | None:
+    """Inputs that a model takes, and its outputs; None where none of those drawn is taken.
+
+    An input can be an index, or a shape, which ONNX Runtime refuses where it is too large.
+    """
+    rng = np.random.default_rng(seed)
+    for feed in (random_inputs(specs, rng), sample_inputs(specs, seed)):
         try:
-            return feed, [np.asarray(each) for each in session.run(None, feed)]
+            return Reference(feed=feed, expected=[np.asarray(y) for y in session.run(None, feed)])
         except Exception:  # ONNX Runtime's exceptions share no other base
             continue
     return None
@@ -76,10 +84,10 @@ def _compare(
     return worst
 
 
-def random_inputs(manifest: Manifest, rng: np.random.Generator) -> dict[str, Array]:
+def random_inputs(specs: Sequence[TensorSpec], rng: np.random.Generator) -> dict[str, Array]:
     """Inputs to check and profile with: normal floats, small integers, words."""
     feed: dict[str, Array] = {}
-    for spec in manifest.inputs:
+    for spec in specs:
         if spec.is_framed:
             words = rng.choice(["one", "Two", "", "three"], [max(n, 1) for n in spec.shape])
             feed[spec.name] = words.astype(np.object_)

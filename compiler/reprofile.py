@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from veltair.compiler.profile import doubt, measure_profile
 from veltair.compiler.search.samples import SEARCH_FILE, read_search
-from veltair.compiler.spare import no_spare, note_removed, without_spare
+from veltair.compiler.spare import no_spare, note_removed, without_spare_of_all
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.disturbance import Watch
 from veltair.runtime.errors import InputError, VeltairError
@@ -72,18 +72,19 @@ def reprofile(folder: Path, progress: Progress, *, levels: int = 1) -> Reprofile
         InputError: it can't be measured at so many levels, or its folder can't be written.
         VeltairError: the artifact was replaced meanwhile.
     """
-    folder = open_artifact(folder).folder
+    artifact = open_artifact(folder)
+    folder = artifact.folder
     path = folder / MANIFEST_FILE
     before = path.read_bytes()
     watch, begun_ns = Watch(), time.monotonic_ns()
     model = Model.load(folder, verify=False)
-    measured = measure_profile(model, model.manifest, progress, levels=levels)
+    measured = measure_profile(model, artifact.manifest, progress, levels=levels)
     processor_s = (time.monotonic_ns() - begun_ns) / 1e9 * (os.cpu_count() or 1)
     doubted = doubt(watch.seen(), processor_s)
     search = read_search(folder)
     # What a busy machine measured is no reason to remove anything.
     manifest, removed = (
-        (measured, no_spare(measured)) if doubted else without_spare(measured, search)
+        (measured, no_spare(measured)) if doubted else without_spare_of_all(measured, search)
     )
     try:
         if path.read_bytes() != before:

@@ -66,6 +66,16 @@ def without_spare(
     return trimmed, tuple(removed)
 
 
+def without_spare_of_all(
+    manifest: Manifest, search: SearchReport | None = None
+) -> tuple[Manifest, tuple[tuple[Removed, ...], ...]]:
+    """The same of every number of samples; what the layers of one sample lost."""
+    trimmed, removed = without_spare(manifest, search)
+    for size in manifest.sizes[1:]:
+        trimmed = trimmed.having(size, without_spare(manifest.at(size))[0])
+    return trimmed, removed
+
+
 def no_spare(manifest: Manifest) -> tuple[tuple[Removed, ...], ...]:
     """What each layer loses where none loses anything."""
     return tuple(() for _ in manifest.layers)
@@ -104,12 +114,12 @@ def remove_spare(
     folder: Path, manifest: Manifest, search: SearchReport
 ) -> tuple[Manifest, SearchReport]:
     """Removes a new artifact's spare versions, their weights too; writes all but the manifest."""
-    manifest, removed = without_spare(manifest)
-    if not any(removed):
+    trimmed, removed = without_spare_of_all(manifest)
+    if trimmed == manifest:
         return manifest, search
     noted = note_removed(search, removed)
     (folder / SEARCH_FILE).write_bytes(noted.to_json())
-    return drop_weights(folder, manifest), noted
+    return drop_weights(folder, trimmed), noted
 
 
 def drop_weights(folder: Path, manifest: Manifest) -> Manifest:
@@ -117,11 +127,14 @@ def drop_weights(folder: Path, manifest: Manifest) -> Manifest:
     path = folder / WEIGHTS_FILE
     data = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
     store = WeightStore()
-    layers = tuple(_moved(layer, data, store) for layer in manifest.layers)
+    for size in manifest.sizes:
+        part = manifest.at(size)
+        layers = tuple(_moved(layer, data, store) for layer in part.layers)
+        manifest = manifest.having(size, msgspec.structs.replace(part, layers=layers))
     with replacing(path) as target:
         store.write(target)
     files = {**manifest.files, WEIGHTS_FILE: digest(path)}
-    return msgspec.structs.replace(manifest, layers=layers, files=files)
+    return msgspec.structs.replace(manifest, files=files)
 
 
 def _moved(layer: Layer, data: Array, to: WeightStore) -> Layer:

@@ -72,6 +72,19 @@ def levels_text(manifest: Manifest) -> list[str]:
     return lines
 
 
+def batches_text(manifest: Manifest) -> list[str]:
+    """A line for each batch: its time a sample, and that over one sample's; none without."""
+    lines = []
+    cores, alone = manifest.profile.cores, manifest.profile.model_ns
+    for batch in manifest.batches:
+        times = ", ".join(
+            f"{row[0] / batch.size / 1e6:.3f} ms on {count} ({row[0] / batch.size / one[0]:.2f})"
+            for count, row, one in zip(cores, batch.profile.model_ns, alone, strict=True)
+        )
+        lines.append(f"batch {batch.size}: a sample takes {times} of a sample's time alone")
+    return lines
+
+
 def table_console() -> Console:
     """A console as wide as the terminal; wide enough for every column where there is none."""
     return Console() if sys.stdout.isatty() else Console(width=_WIDE)

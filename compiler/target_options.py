@@ -12,7 +12,7 @@ from veltair.compiler.binding import Array, Shape
 from veltair.compiler.kernels.spec import LANES
 from veltair.runtime.artifact import available_isa
 from veltair.runtime.errors import InputError
-from veltair.runtime.manifest import Isa
+from veltair.runtime.manifest import MOST_SAMPLES, Isa
 
 Shapes = Annotated[
     list[str] | None,
@@ -21,6 +21,9 @@ Shapes = Annotated[
 Values = Annotated[
     list[str] | None,
     typer.Option(help="Value of an input that becomes a constant: INPUT=2,3 or INPUT=0.5."),
+]
+Batches = Annotated[
+    str, typer.Option("--batch", help="Samples that a run can have: 1,2,4,8; 1 is always there.")
 ]
 IsaName = Annotated[str, typer.Option(help="auto, x86-64-v3 (AVX2) or x86-64-v4 (AVX-512).")]
 Jobs = Annotated[int, typer.Option(help="Kernels built at once.  [default: cores]")]
@@ -87,6 +90,21 @@ def parse_most_bytes(text: str) -> tuple[str, int]:
             "--most-bytes boxes=65536"
         )
     return name, int(size)
+
+
+def parse_batches(text: str) -> tuple[int, ...]:
+    """The sizes of a list but 1, ascending.
+
+    Raises:
+        InputError: the text is no such list.
+    """
+    sizes = [int(s) if s.strip().isascii() and s.strip().isdigit() else 0 for s in text.split(",")]
+    if not all(1 <= size <= MOST_SAMPLES for size in sizes):
+        raise InputError(
+            f"--batch {text}: expected numbers of samples from 1 to {MOST_SAMPLES}, e.g. "
+            "--batch 1,2,4,8"
+        )
+    return tuple(sorted({*sizes} - {1}))
 
 
 def choose_isa(wanted: str) -> Isa:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from veltair.compiler.batching import batch_graph
 from veltair.compiler.front import Source, read_graph
 from veltair.compiler.kernels.spec import LANES
 from veltair.compiler.lower import Request, lower
@@ -25,6 +27,7 @@ from veltair.compiler.search.variants import (
     tasks_of,
 )
 from veltair.compiler.target_options import (
+    Batches,
     IsaName,
     Jobs,
     Log,
@@ -32,6 +35,7 @@ from veltair.compiler.target_options import (
     ShippedLogs,
     Values,
     choose_isa,
+    parse_batches,
     parse_shape,
     parse_value,
 )
@@ -54,6 +58,7 @@ def command(
     shipped_logs: ShippedLogs = True,
     shape: Shapes = None,
     value: Values = None,
+    batch: Batches = "1",
     isa: IsaName = "auto",
     jobs: Jobs = 0,
 ) -> None:
@@ -78,10 +83,11 @@ def command(
         values=dict(parse_value(text) for text in value or []),
         lanes=LANES[chosen],
     )
+    batches = parse_batches(batch)
     try:
         with told_warnings(), explained_shortage(model), Bar(Console(stderr=True)) as bar:
             bar.stage("reading", 1)
-            tasks = tasks_of(_matching(_requests(source, chosen), layers), chosen)
+            tasks = tasks_of(_matching(_requests(source, batches, chosen), layers), chosen)
             known = known_records(tasks, options)
             with scratch("objects") as objects:
                 found = search_missing(tasks, known, options, objects, bar)
@@ -98,11 +104,15 @@ def command(
     )
 
 
-def _requests(source: Source, isa: Isa) -> list[Request]:
-    graph = read_graph(source).graph
-    plan = plan_memory(graph, source.lanes)
-    check_memory(source.path, graph, plan)
-    return lower(graph, plan, isa)
+def _requests(source: Source, batches: Sequence[int], isa: Isa) -> list[Request]:
+    """The layers of one sample, and of each batch."""
+    front = read_graph(source)
+    requests = []
+    for graph in (front.graph, *(batch_graph(source, front, size) for size in batches)):
+        plan = plan_memory(graph, source.lanes)
+        check_memory(source.path, graph, plan)
+        requests += lower(graph, plan, isa)
+    return requests
 
 
 def _matching(requests: list[Request], pattern: str) -> list[Request]:

@@ -38,6 +38,9 @@ COMPILE_S = {"resnet50": 60, "bert_base": 90}
 COMPILE_GB = {"bert_base": 5}
 SEARCH_MIN = 10
 VERSIONS_COST = 1.05
+BATCHED, BATCH = "resnet50", 8
+BATCH_SHARE = 0.95  # on one core
+FALLBACK_COST = 1.05
 MIB = 1 << 20
 COMMAND = "make bench"
 
@@ -317,6 +320,34 @@ def _idle_rows(result: Result) -> Iterator[Row]:
             )
 
 
+def _batch_rows(result: Result) -> Iterator[Row]:
+    for case in result["cases"]:
+        cores = f"{case['cores']} core{'s' if case['cores'] > 1 else ''}"
+        for batch in case["batches"]:
+            held = (case["model"], case["cores"], batch["size"]) == (BATCHED, 1, BATCH)
+            yield Row(
+                what=f"{case['model']} on {cores}, a batch of {batch['size']}: time over that of "
+                "its samples",
+                bound=BATCH_SHARE if held else None,
+                measured=batch["ratio"]["p50"],
+                unit="",
+                source="batch.json",
+            )
+
+
+def _fallback_rows(result: Result) -> Iterator[Row]:
+    for case in result["cases"]:
+        cores = f"{case['cores']} core{'s' if case['cores'] > 1 else ''}"
+        yield Row(
+            what=f"{case['model']} on {cores}, all of it fallen back: time over ONNX Runtime's",
+            bound=FALLBACK_COST,
+            measured=case["engines"][1]["ratio"]["p50"],
+            unit="",
+            source="fallback.json",
+            kind="a model that falls back wholly, time over ONNX Runtime's",
+        )
+
+
 def _launch_rows(result: Result) -> Iterator[Row]:
     for what, name in (
         ("empty parallel launch, gang awake", "empty_launch"),
@@ -428,6 +459,8 @@ _ROWS = {
     "search.json": _search_rows,
     "qos_share.json": _share_rows,
     "idle.json": _idle_rows,
+    "batch.json": _batch_rows,
+    "fallback.json": _fallback_rows,
     "launch.json": _launch_rows,
     "decision.json": _decision_rows,
     "batching.json": _batching_rows,

@@ -176,7 +176,7 @@ def agreement(name: str, batch: int, folder: Path) -> dict[str, Any]:
 
 def _compared(loaded: Model, path: Path) -> dict[str, float]:
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    feed = random_inputs(loaded.manifest, np.random.default_rng(1))
+    feed = random_inputs(loaded.manifest.inputs, np.random.default_rng(1))
     got = loaded.run(feed)
     names = [output.name for output in session.get_outputs()]
     expected = dict(zip(names, session.run(None, feed), strict=True))

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from veltair.runtime.errors import ArtifactError
+from veltair.runtime.errors import ArtifactError, InputError
 from veltair.runtime.files import read_whole
 from veltair.runtime.framed import HEADER_BYTES
 
@@ -25,6 +25,7 @@ KERNELS_FILE = "kernels.so"
 ALIGNMENT_BYTES = 64
 LONGEST_NS = 1_000_000_000_000  # of a profiled time: sums of them stay far within 64 bits
 MOST_CORES = 4096  # that a profile can be of
+MOST_SAMPLES = 1024  # of a batch
 
 ITEM_BYTES = {
     "bool": 1,
@@ -244,8 +245,41 @@ class FileDigest(_Record, frozen=True, kw_only=True):
     sha256: str
 
 
-class Manifest(_Record, frozen=True, kw_only=True):
-    """The whole manifest; `arena_bytes` is what one instance allocates for activations."""
+class Batch(_Record, frozen=True, kw_only=True):
+    """How a model runs several samples at once: over the same files, by layers of its own.
+
+    Attributes:
+        size: samples, from 2; the first dimension of each input and output is as many times that of
+            one.
+        inputs: see `Manifest`, as are the others.
+    """
+
+    size: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    arena_bytes: int
+    layers: tuple[Layer, ...]
+    profile: Profile
+
+
+class Manifest(_Record, frozen=True, kw_only=True, omit_defaults=True):
+    """The whole manifest.
+
+    Attributes:
+        schema: of this file.
+        name: the model's.
+        version: the model's.
+        producer: what wrote it.
+        isa: instruction set that the kernels need.
+        qos_ns: latency target; 0 for none.
+        inputs: of one sample.
+        outputs: of one sample.
+        arena_bytes: what one instance allocates for activations.
+        layers: in the order that they run in.
+        profile: of the layers.
+        files: by name, beside this one.
+        batches: how it runs more samples than one, by ascending size.
+    """
 
     schema: int
     name: str
@@ -259,10 +293,47 @@ class Manifest(_Record, frozen=True, kw_only=True):
     layers: tuple[Layer, ...]
     profile: Profile
     files: dict[str, FileDigest]
+    batches: tuple[Batch, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Samples that a run can have, ascending from 1."""
+        return (1, *(batch.size for batch in self.batches))
+
+    def at(self, size: int) -> Manifest:
+        """The manifest of a model that always runs so many samples.
+
+        Raises:
+            InputError: the artifact has no such batch.
+        """
+        if size == 1:
+            return msgspec.structs.replace(self, batches=())
+        for batch in self.batches:
+            if batch.size == size:
+                own = {name: getattr(batch, name) for name in _OF_A_BATCH}
+                return msgspec.structs.replace(self, **own, batches=())
+        raise InputError(
+            f"{self.name}: no batch of {size}; it is compiled for batches of "
+            f"{', '.join(map(str, self.sizes))}: choose one of these, or compile it with "
+            f"--batch {size}"
+        )
+
+    def having(self, size: int, part: Manifest) -> Manifest:
+        """A copy of which `at` returns `part` for a size, which it has or which is its largest."""
+        own = {name: getattr(part, name) for name in _OF_A_BATCH}
+        if size == 1:
+            return msgspec.structs.replace(self, **own)
+        others = [batch for batch in self.batches if batch.size != size]
+        batches = sorted((*others, Batch(size=size, **own)), key=lambda batch: batch.size)
+        return msgspec.structs.replace(self, batches=tuple(batches))
 
     def to_json(self) -> bytes:
         """Encodes the manifest, indented by one space so that it diffs line by line."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1)
+
+
+# What differs between a run of one sample and one of a batch.
+_OF_A_BATCH = tuple(name for name in Batch.__struct_fields__ if name != "size")
 
 
 class _SchemaOnly(msgspec.Struct):
@@ -294,28 +365,30 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = msgspec.json.decode(data, type=Manifest)
     except msgspec.DecodeError as error:
         raise ArtifactError(f"{path}: damaged: {error}; compile the model again") from error
-    _check_profile(path, manifest)
+    try:
+        _check_ascending("batches", manifest.sizes, first=1, last=MOST_SAMPLES)
+        for size in manifest.sizes:
+            _check_profile(manifest.at(size))
+    except ValueError as error:
+        raise ArtifactError(f"{path}: damaged: {error}; compile the model again") from error
     return manifest
 
 
-def _check_profile(path: Path, manifest: Manifest) -> None:
+def _check_profile(manifest: Manifest) -> None:
     """Refuses what no policy can reckon with, whatever damaged it."""
     profile = manifest.profile
-    try:
-        if not 0 <= manifest.qos_ns <= LONGEST_NS:
-            raise ValueError(f"qos_ns = {manifest.qos_ns}: from 0 (none) to {LONGEST_NS}")
-        _check_ascending("profile.cores", profile.cores, first=1, last=MOST_CORES)
-        _check_ascending("profile.levels", profile.levels, first=0, last=math.inf)
-        _check_interference(profile)
-        _check_table("profile.model_ns", profile, profile.model_ns)
-        _check_count("profile.layer_ns", len(profile.layer_ns), len(manifest.layers), "layers")
-        for index, layer in enumerate(profile.layer_ns):
-            field = f"profile.layer_ns[{index}]"
-            _check_count(field, len(layer), len(manifest.layers[index].variants), "variants")
-            for number, variant in enumerate(layer):
-                _check_table(f"{field}[{number}]", profile, variant)
-    except ValueError as error:
-        raise ArtifactError(f"{path}: damaged: {error}; compile the model again") from error
+    if not 0 <= manifest.qos_ns <= LONGEST_NS:
+        raise ValueError(f"qos_ns = {manifest.qos_ns}: from 0 (none) to {LONGEST_NS}")
+    _check_ascending("profile.cores", profile.cores, first=1, last=MOST_CORES)
+    _check_ascending("profile.levels", profile.levels, first=0, last=math.inf)
+    _check_interference(profile)
+    _check_table("profile.model_ns", profile, profile.model_ns)
+    _check_count("profile.layer_ns", len(profile.layer_ns), len(manifest.layers), "layers")
+    for index, layer in enumerate(profile.layer_ns):
+        field = f"profile.layer_ns[{index}]"
+        _check_count(field, len(layer), len(manifest.layers[index].variants), "variants")
+        for number, variant in enumerate(layer):
+            _check_table(f"{field}[{number}]", profile, variant)
 
 
 def _check_ascending(

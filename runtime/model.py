@@ -67,22 +67,28 @@ class Model:
 
     @classmethod
     def load(
-        cls, folder: Path | str, *, verify: bool = True, cpus: Sequence[int] | None = None
+        cls,
+        folder: Path | str,
+        *,
+        batch: int = 1,
+        verify: bool = True,
+        cpus: Sequence[int] | None = None,
     ) -> Model:
         """Loads an artifact.
 
         Args:
             folder: `<model>/<version>`, or `<model>` for the highest version.
+            batch: samples that a run shall have, one of the manifest's `sizes`.
             verify: whether to compare the files' hashes with the manifest.
             cpus: processors that it may run on; all that this process may use if not given.
 
         Raises:
             ArtifactError: the artifact can't be used here.
-            InputError: a processor that this process may not use.
+            InputError: a processor that this process may not use, or a batch that isn't compiled.
         """
         artifact = open_artifact(Path(folder), verify=verify)
         usable = sorted(os.sched_getaffinity(0)) if cpus is None else sorted(cpus)
-        return cls(artifact.folder, artifact.manifest, usable)
+        return cls(artifact.folder, artifact.manifest.at(batch), usable)
 
     @property
     def native(self) -> _native.Model:

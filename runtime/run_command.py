@@ -28,6 +28,7 @@ def command(
         Path, typer.Option("--output", "-o", help="The .npz file to write every output to.")
     ],
     cores: Annotated[int | None, typer.Option(help="How many cores; all if not given.")] = None,
+    batch: Annotated[int, typer.Option(help="Samples in the inputs' first dimension.", min=1)] = 1,
 ) -> None:
     """Run an artifact once on the inputs of a file."""
     if not output_file.parent.is_dir():
@@ -35,7 +36,7 @@ def command(
             f"--output {output_file}: there is no folder {output_file.parent}; create it first"
         )
     inputs = read_arrays(input_file)
-    model = Model.load(folder)
+    model = Model.load(folder, batch=batch)
     chosen = first_cpus(model.cpus, cores)
     begin_ns = time.monotonic_ns()
     outputs = model.run(inputs, chosen)

@@ -65,7 +65,7 @@ def check_outputs(
     session = onnxruntime.InferenceSession(model.SerializeToString())
     names = [o.name for o in session.get_outputs()]
     for seed in (1, 2):  # twice: the arena is no longer fresh
-        feed = random_inputs(loaded.manifest, np.random.default_rng(seed))
+        feed = random_inputs(loaded.manifest.inputs, np.random.default_rng(seed))
         got = loaded.run(feed)
         expected = dict(zip(names, session.run(None, feed), strict=True))
         worst = {n: relative_difference(got[n], np.asarray(e)) for n, e in expected.items()}

@@ -50,7 +50,8 @@ class WinogradChoice(
 
     Attributes:
         size: outputs of a tile in one dimension: 2 or 4.
-        tile_rows: rows of tiles that are transformed, multiplied and transformed back together.
+        tile_rows: rows of tiles that are transformed, multiplied and transformed back together; of
+            several samples where there are more than one has.
         columns: tiles in registers.
         blocks: channel vectors in registers.
         whole: a task takes a block of tile rows through all three stages; else each stage is

@@ -46,12 +46,16 @@ _TILE_BYTES_PER_CYCLE = 12.0
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The loop structure of one convolution: blocks of tile rows, each in three stages."""
+    """The loop structure of one convolution: blocks of tile rows, each in three stages.
+
+    A block is of rows of one sample, or of all rows of several.
+    """
 
     transform: Transform
     lanes: int
     in_blocks: int
     out_blocks: int
+    samples: int
     tile_rows: int
     tile_columns: int
     rows_per_block: int
@@ -61,8 +65,8 @@ class Plan:
 
     @property
     def blocks(self) -> int:
-        """Blocks of tile rows in a sample."""
-        return self.tile_rows // self.rows_per_block
+        """Blocks of tile rows in all samples."""
+        return self.samples * self.tile_rows // self.rows_per_block
 
     @property
     def block_tiles(self) -> int:
@@ -100,19 +104,24 @@ def choose_plan(spec: ConvSpec, isa: str, direct_cycles: float) -> Plan | None:
     plans = [
         _plan(spec, isa, transform, rows)
         for transform in TRANSFORMS.values()
-        for rows in divisors(math.ceil(spec.out_hw[0] / transform.size))
+        for rows in block_rows(spec, transform.size)
     ]
     cycles, plan = min(
-        ((winograd_cycles(plan, isa, spec.batch), plan) for plan in plans),
-        key=lambda pair: pair[0],
+        ((winograd_cycles(plan, isa), plan) for plan in plans), key=lambda pair: pair[0]
     )
     return plan if cycles * _MIN_GAIN < direct_cycles else None
+
+
+def block_rows(spec: ConvSpec, size: int) -> list[int]:
+    """How many rows of tiles a block can have: what divides a sample's, or those of samples."""
+    rows = math.ceil(spec.out_hw[0] / size)
+    return sorted({*divisors(rows), *(rows * samples for samples in divisors(spec.batch))})
 
 
 def build_winograd(spec: ConvSpec, plan: Plan) -> Kernel:
     """A 3x3 convolution through the plan's transform."""
     emitter = _Emitter(spec, plan)
-    extent = parallel_extent(plan, spec.batch)
+    extent = parallel_extent(plan)
     tile = f"oc{plan.tile.blocks}x{plan.lanes}_t{plan.tile.columns}_r{plan.rows_per_block}"
     unusual = ("_w" if plan.whole else "") + (f"_u{plan.unroll}" if plan.unroll != UNROLL else "")
     # Between its stages a block's transformed tiles wait in the cache; so do the weights where
@@ -132,10 +141,10 @@ def build_winograd(spec: ConvSpec, plan: Plan) -> Kernel:
     )
 
 
-def parallel_extent(plan: Plan, batch: int) -> int:
+def parallel_extent(plan: Plan) -> int:
     """Tasks of the parallel loop; of the products', where each stage has its own."""
     if plan.whole:
-        return batch * plan.blocks
+        return plan.blocks
     return plan.transform.points**2 * math.ceil(plan.out_blocks / plan.tile.blocks)
 
 
@@ -153,6 +162,7 @@ def _plan(
         lanes=lanes,
         in_blocks=in_blocks,
         out_blocks=out_blocks,
+        samples=spec.batch,
         tile_rows=rows,
         tile_columns=columns,
         rows_per_block=rows_per_block,
@@ -170,7 +180,8 @@ def plan_of(spec: ConvSpec, isa: str, choice: WinogradChoice) -> Plan:
     require(choice.size in TRANSFORMS, f"no transform of size {choice.size}")
     tile = Tile(rows=1, columns=choice.columns, blocks=choice.blocks)
     plan = _plan(spec, isa, TRANSFORMS[choice.size], choice.tile_rows, tile)
-    require(plan.tile_rows % choice.tile_rows == 0, f"{plan.tile_rows} rows of tiles don't divide")
+    possible = block_rows(spec, choice.size)
+    require(choice.tile_rows in possible, f"{choice.tile_rows} rows of tiles: any of {possible}")
     require(0 < tile.columns <= plan.block_tiles and fits(tile, isa), f"tiles {tile.columns}")
     require(0 < tile.blocks <= plan.out_blocks and choice.unroll > 0, f"blocks {tile.blocks}")
     return replace(plan, whole=choice.whole, unroll=choice.unroll)
@@ -188,10 +199,10 @@ def choice_of(plan: Plan) -> WinogradChoice:
     )
 
 
-def winograd_cycles(plan: Plan, isa: str, batch: int) -> float:
+def winograd_cycles(plan: Plan, isa: str) -> float:
     """Estimated cycles on one core."""
     points = plan.transform.points**2
-    blocks = batch * plan.blocks
+    blocks = plan.blocks
     product = total_cycles(1, plan.block_tiles, plan.out_blocks, plan.steps, plan.tile, isa)
     # A transform loads and stores each point and combines it twice, by rows and by columns.
     channels = plan.in_blocks + plan.out_blocks
@@ -225,15 +236,13 @@ class _Emitter:
         """The PrimFunc."""
         b, plan = self._b, self._plan
         if plan.whole:
-            extents = {"n": self._spec.batch, "block": plan.blocks}
-            with b.loop(math.prod(extents.values()), "task", "parallel") as task:
-                at = split_index(b, task, extents)
+            with b.loop(plan.blocks, "task", "parallel") as block:
                 self._allocate()  # each task's own
-                self._block(at["n"], at["block"])
+                self._block(block)
         else:
             self._allocate()
-            with b.loop(self._spec.batch, "n") as n, b.loop(plan.blocks, "block") as block:
-                self._block(n, block)
+            with b.loop(plan.blocks, "block") as block:
+                self._block(block)
         return b.function([self._data, self._weight, *self._epilogue.buffers, self._output])
 
     def _allocate(self) -> None:
@@ -241,13 +250,13 @@ class _Emitter:
         self._tiles_in = self._b.scratch("tiles_in", points * self._point_in)
         self._tiles_out = self._b.scratch("tiles_out", points * self._point_out)
 
-    def _block(self, n: Expr, block: Expr) -> None:
+    def _block(self, block: Expr) -> None:
         """All three stages of a block of tile rows."""
         plan = self._plan
         first_row = self._b.let("first_row", block * plan.rows_per_block)
-        self._each_tile("in", plan.in_blocks, n, first_row, self._transform_in)
+        self._each_tile("in", plan.in_blocks, first_row, self._transform_in)
         self._multiply()
-        self._each_tile("out", plan.out_blocks, n, first_row, self._transform_out)
+        self._each_tile("out", plan.out_blocks, first_row, self._transform_out)
 
     def pack_weight(self, weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """float32[OC, IC, 3, 3] to chunks a point of [IC, OC block, OC], transformed."""
@@ -272,7 +281,6 @@ class _Emitter:
         self,
         name: str,
         channel_blocks: int,
-        n: Expr,
         first_row: Expr,
         body: Callable[[Expr, Expr, Expr, Expr, Expr], None],
     ) -> None:
@@ -281,9 +289,11 @@ class _Emitter:
         extents = {"channels": channel_blocks, "row": plan.rows_per_block}
         with b.loop(math.prod(extents.values()), f"task_{name}", self._stage) as task:
             at = split_index(b, task, extents)
+            rows = {"n": plan.samples, "row": plan.tile_rows}
+            of = split_index(b, b.let("row_of_all", first_row + at["row"]), rows)
             with b.loop(plan.tile_columns, "column") as column:
                 tile = at["row"] * plan.tile_columns + column
-                body(n, at["channels"], first_row + at["row"], column, tile)
+                body(of["n"], at["channels"], of["row"], column, tile)
 
     def _transform_in(
         self, n: Expr, block: Expr, tile_row: Expr, tile_column: Expr, tile: Expr

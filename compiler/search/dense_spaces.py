@@ -157,18 +157,18 @@ def _winograd(spec: ConvSpec, isa: str, cores: int) -> tuple[list[Candidate], in
     out_blocks = math.ceil(spec.out_channels / LANES[isa])
     kept, dropped = [], 0
     for size in TRANSFORMS:
-        tile_rows, tile_columns = (math.ceil(extent / size) for extent in spec.out_hw)
+        tile_columns = math.ceil(spec.out_hw[1] / size)
         found = []
-        for rows in divisors(tile_rows):
+        for rows in winograd.block_rows(spec, size):
             for tile in tiles(1, rows * tile_columns, out_blocks, isa):
                 choice = WinogradChoice(
                     size=size, tile_rows=rows, columns=tile.columns, blocks=tile.blocks
                 )
                 plan = winograd.plan_of(spec, isa, choice)
-                cycles = winograd.winograd_cycles(plan, isa, spec.batch)
+                cycles = winograd.winograd_cycles(plan, isa)
                 for whole in (False, True):
                     split = replace(plan, whole=whole)
-                    extent = winograd.parallel_extent(split, spec.batch)
+                    extent = winograd.parallel_extent(split)
                     cycles_here = on_cores(cycles, extent, cores)
                     choice = winograd.choice_of(split)
                     found.append(Candidate(choice=choice, cycles=cycles_here))

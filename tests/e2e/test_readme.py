@@ -112,6 +112,13 @@ def test_a_search_ends_in_versions_and_a_report(
     assert "dropped before they were built" in page
 
 
+def test_an_artifact_of_batches(folder: Path) -> None:
+    (commands,) = blocks("sh", "batch")
+    compiled, inspected = (run(shlex.split(line), folder) for line in commands.splitlines())
+    assert "batch 4: a sample takes" in compiled
+    assert "input data: float32[4, 3, 224, 224]" in inspected
+
+
 def test_program_prints_the_outputs_shape(folder: Path) -> None:
     (program,) = blocks("python")
     assert run([sys.executable, "-c", program], folder) == "(1, 1000)\n"

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import factories
+import msgspec
 import pytest
 
 from veltair.runtime import artifact
@@ -16,7 +17,7 @@ from veltair.runtime.artifact import (
     resolve_folder,
 )
 from veltair.runtime.errors import ArtifactError, InputError
-from veltair.runtime.manifest import KERNELS_FILE, MANIFEST_FILE, WEIGHTS_FILE
+from veltair.runtime.manifest import KERNELS_FILE, MANIFEST_FILE, WEIGHTS_FILE, read_manifest
 
 
 @pytest.fixture
@@ -81,6 +82,19 @@ def test_another_schema_is_refused_before_its_fields(tiny: Path) -> None:
     (tiny / "1" / MANIFEST_FILE).write_text('{"schema": 0, "unheard_of": true}')
     with pytest.raises(ArtifactError, match="schema 0, this Veltair reads schema 1"):
         open_artifact(tiny)
+
+
+def test_batches_ascend(tiny: Path) -> None:
+    manifest = read_manifest(tiny / "1")
+    two, four = (manifest.having(size, manifest).batches[0] for size in (2, 4))
+    for batches, ok in (((two, four), True), ((four, two), False), ((two, two), False)):
+        changed = msgspec.structs.replace(manifest, batches=batches)
+        (tiny / "1" / MANIFEST_FILE).write_bytes(changed.to_json())
+        if ok:
+            assert read_manifest(tiny / "1").sizes == (1, 2, 4)
+            continue
+        with pytest.raises(ArtifactError, match="damaged: batches"):
+            read_manifest(tiny / "1")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 1}', "\x00" * 100])

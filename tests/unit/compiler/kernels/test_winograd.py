@@ -19,6 +19,7 @@ class Case:
     out_hw: tuple[int, int]
     rows: int  # tile rows a block
     batch: int = 1
+    samples: int = 1  # whose rows are all in a block, where more than one
 
 
 CASES = {
@@ -26,6 +27,8 @@ CASES = {
     "overhanging-tiles": Case(ic=16, oc=33, out_hw=(7, 9), rows=2, batch=2),
     "many-blocks": Case(ic=20, oc=16, out_hw=(16, 6), rows=2),
     "smaller-than-a-tile": Case(ic=8, oc=8, out_hw=(1, 3), rows=1),
+    "rows-of-several-samples": Case(ic=24, oc=40, out_hw=(7, 5), rows=2, batch=6, samples=3),
+    "all-samples-in-one-block": Case(ic=16, oc=16, out_hw=(8, 8), rows=2, batch=4, samples=4),
     "partial-chunk": Case(ic=64, oc=112, out_hw=(14, 14), rows=1),
 }
 
@@ -62,6 +65,7 @@ def test_winograd(name: str, size: int, bench: Bench, rng: np.random.Generator) 
     spec = spec_of(case, bench.lanes, steps)
     tile_rows = math.ceil(case.out_hw[0] / size)
     rows = case.rows if tile_rows % case.rows == 0 else 1
+    rows = tile_rows * case.samples if case.samples > 1 else rows
     plan = winograd._plan(spec, bench.isa, TRANSFORMS[size], rows)
     kernel = winograd.build_winograd(spec, plan)
     assert kernel.pack_weight is not None
