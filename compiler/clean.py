@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ import onnx.shape_inference
 import onnxruntime
 
 from veltair.compiler.binding import Array, Shape, bind, dims
+from veltair.compiler.checks.attributes import check_attributes
+from veltair.compiler.checks.sizes import check_sizes
+from veltair.compiler.nodes import all_nodes, describe, subgraphs
+from veltair.compiler.onnx_file import LARGE_BYTES, load_weights, read_model
 from veltair.runtime.errors import InputError, UnsupportedOperatorError
 from veltair.runtime.scratch import scratch
 
@@ -27,9 +32,20 @@ _NEWEST_IR = 10
 _SETTLED_OPSET = 21
 # The newest whose operators every ONNX Runtime that we take has.
 _OLDEST_RUNTIME_OPSET = 22
+# Elements of a row of which ONNX follows each, as if it were a shape.
+_MOST_PROPAGATED = 1 << 14
 # It makes a Gemm of a product and its bias by flattening, which hides what follows from fusion.
 _UNWANTED = ("MatMulAddFusion",)
 _ONNX_DOMAINS = ("", "ai.onnx")
+# How it names a node in what it says, and what it says of itself: its files and ours.
+_QUOTED = tuple(
+    re.compile(p) for p in (r"\((?:\")?([^()\"]+)(?=[)\"])", r"(?:ame|ode): ?'?(.+?)'?(?=\)|\s|$)")
+)
+_OWN_PLACES = re.compile(
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S+ failed:|"
+    r"Exception during initialization: |This is an invalid model\. |"
+    r"/onnxruntime_src/\S+:\d+ .*?\)(?: const)? "
+)
 # What ONNX Runtime has operators of beside ONNX's own.
 _RUNTIME_DOMAINS = ("ai.onnx.ml", "com.microsoft")
 
@@ -64,26 +80,22 @@ def load_clean(
     bind(path, model, shapes, values or {})
     model = _inline(model, inlined)
     _check_domains(model)
+    check_attributes(path, model)
     _settle_versions(model)
     return _optimise(path, model)
 
 
 def _read(path: Path) -> onnx.ModelProto:
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; give the path of an ONNX model")
+    model = read_model(path)
+    if not model.functions:
+        return model
     try:
-        model = onnx.load(path)
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: its external data is missing ({error.filename})") from error
-    except Exception as error:  # protobuf's DecodeError has no public base class
+        return onnx.inliner.inline_local_functions(model)
+    except Exception as error:  # what it raises has no base of its own
         raise InputError(
-            f"{path}: not an ONNX model, or truncated ({_first_line(error)}); export it again"
+            f"{path}: its functions can't be put in the place of their calls "
+            f"({_first_line(error)}); export it without functions"
         ) from error
-    if not model.graph.node or not model.opset_import:
-        raise InputError(f"{path}: not an ONNX model, or truncated (no nodes); export it again")
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
-    return model
 
 
 def _first_line(error: BaseException) -> str:
@@ -193,21 +205,7 @@ def _means_the_same(graph: onnx.GraphProto, opset: int, older: int) -> bool:
 
 def _operators(graph: onnx.GraphProto) -> set[tuple[str, str]]:
     """Domain and kind of the operators that a graph uses, in its subgraphs too."""
-    found = set()
-    for node in graph.node:
-        found.add((node.domain, node.op_type))
-        for inner in subgraphs(node):
-            found |= _operators(inner)
-    return found
-
-
-def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """What a node runs, as the branches of `If`."""
-    return [
-        inner
-        for attribute in node.attribute
-        for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else []))
-    ]
+    return {(node.domain, node.op_type) for node in all_nodes(graph)}
 
 
 def _check_opset(path: Path, model: onnx.ModelProto) -> None:
@@ -223,15 +221,9 @@ def _check_opset(path: Path, model: onnx.ModelProto) -> None:
         )
 
 
-def describe(node: onnx.NodeProto) -> str:
-    """Names a node for a message: operator, name, and where it stands in the graph."""
-    where = f"from {', '.join(i for i in node.input if i) or 'nothing'} to {', '.join(node.output)}"
-    return f"operator {node.op_type}, node '{node.name}' ({where})"
-
-
 def _check_domains(model: onnx.ModelProto) -> None:
     opset = opset_of(model)
-    for node in model.graph.node:
+    for node in all_nodes(model.graph):
         known = node.domain in _ONNX_DOMAINS and onnx.defs.has(node.op_type, opset)
         if not known and node.domain not in _RUNTIME_DOMAINS:
             domain = f" of domain '{node.domain}'" if node.domain else ""
@@ -242,35 +234,60 @@ def _check_domains(model: onnx.ModelProto) -> None:
 
 
 def _optimise(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
+    load_weights(path, model)
+    with scratch("clean") as folder:
+        before, after = folder / "before.onnx", folder / "after.onnx"
+        _save(model, before)
+        # Inference copies a model several times over: the weights come behind it.
+        with contextlib.suppress(onnx.shape_inference.InferenceError):  # the optimiser says why
+            _check_sizes(path, infer_shapes(onnx.load(before, load_external_data=False)))
+        try:
+            _run_optimiser(before, after)
+        except Exception:  # ONNX Runtime's exceptions share no base but Exception
+            _name_nodes(model)  # so that what it says names one
+            _save(model, before)
+            try:
+                _run_optimiser(before, after)
+            except Exception as error:
+                raise _explain(path, model, error) from error
+        try:
+            model = infer_shapes(onnx.load(after, load_external_data=False))
+        except onnx.shape_inference.InferenceError as error:
+            raise _explain(path, model, error) from error
+        _check_sizes(path, model)
+        onnx.load_external_data_for_model(model, str(folder))
+        return model
+
+
+def _save(model: onnx.ModelProto, file: Path) -> None:
+    """Writes a model and moves its weights out of it, into a file beside the other."""
+    onnx.save(
+        model,
+        file,
+        save_as_external_data=True,
+        location=f"{file.stem}.bin",
+        size_threshold=LARGE_BYTES,
+    )
+
+
+def _run_optimiser(before: Path, after: Path) -> None:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
-    with scratch("clean") as folder:
-        before, after = folder / "before.onnx", folder / "after.onnx"
-        options.optimized_model_filepath = str(after)
-        options.add_session_config_entry(
-            "session.optimized_model_external_initializers_file_name", "after.bin"
-        )
-        options.add_session_config_entry(
-            "session.optimized_model_external_initializers_min_size_in_bytes", "1024"
-        )
-        onnx.save(
-            model, before, save_as_external_data=True, location="before.bin", size_threshold=1024
-        )
-        try:
-            onnxruntime.InferenceSession(
-                str(before),
-                options,
-                providers=["CPUExecutionProvider"],
-                disabled_optimizers=list(_UNWANTED),
-            )
-        except Exception as error:  # ONNX Runtime's exceptions share no base but Exception
-            raise _explain(path, model, error) from error
-        # Inference copies a model several times over: the weights come behind it.
-        model = infer_shapes(onnx.load(after, load_external_data=False))
-        onnx.load_external_data_for_model(model, str(folder))
-        return model
+    options.optimized_model_filepath = str(after)
+    options.add_session_config_entry(
+        "session.optimized_model_external_initializers_file_name", f"{after.stem}.bin"
+    )
+    options.add_session_config_entry(
+        "session.optimized_model_external_initializers_min_size_in_bytes", str(LARGE_BYTES)
+    )
+    onnxruntime.InferenceSession(
+        str(before),
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=list(_UNWANTED),
+    )
 
 
 def _name_nodes(model: onnx.ModelProto) -> None:
@@ -285,11 +302,15 @@ def _name_nodes(model: onnx.ModelProto) -> None:
 
 def _explain(path: Path, model: onnx.ModelProto, error: Exception) -> Exception:
     """Turns ONNX Runtime's refusal into ours, naming the node if its text does."""
-    text = _first_line(error)
-    for node in model.graph.node:
-        if "NOT_IMPLEMENTED" in text and f" {node.op_type}(" in text:
-            return UnsupportedOperatorError(f"{describe(node)}: {text}")
-    return InputError(f"{path}: not a valid ONNX model: {text}; export it again")
+    text = _OWN_PLACES.sub("", _first_line(error)).strip()
+    named = {node.name: node for node in all_nodes(model.graph)}
+    quoted = [found for pattern in _QUOTED for found in pattern.findall(text)]
+    node = next((named[name] for name in quoted if name in named), None)
+    if node is None:
+        return InputError(f"{path}: not a valid ONNX model: {text}; export it again")
+    if "NOT_IMPLEMENTED" in str(error) and f" {node.op_type}(" in text:
+        return UnsupportedOperatorError(f"{describe(node)}: {text}")
+    return InputError(f"{path}: {describe(node)}: not valid: {text}; export it again")
 
 
 def infer_shapes(model: onnx.ModelProto, *, strict: bool = False) -> onnx.ModelProto:
@@ -298,9 +319,24 @@ def infer_shapes(model: onnx.ModelProto, *, strict: bool = False) -> onnx.ModelP
     Raises:
         onnx.shape_inference.InferenceError: it is strict, and shapes don't fit each other.
     """
-    model = onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=True)
-    _name_nodes(model)
-    return model
+    inferred = onnx.shape_inference.infer_shapes(model)
+    if _longest_concatenation(model, value_shapes(inferred)) <= _MOST_PROPAGATED:
+        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=True)
+    elif strict:
+        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True)
+    _name_nodes(inferred)
+    return inferred
+
+
+def _check_sizes(path: Path, model: onnx.ModelProto) -> None:
+    check_sizes(path, model, value_shapes(model))
+
+
+def _longest_concatenation(model: onnx.ModelProto, shapes: Mapping[str, tuple[Shape, int]]) -> int:
+    """Elements of the longest row that is put together: inference would do so, at some cost."""
+    joined = (n.output[0] for n in model.graph.node if n.op_type == "Concat" and len(n.output))
+    rows = (shapes[name][0] for name in joined if name in shapes)
+    return max((shape[0] for shape in rows if len(shape) == 1), default=0)
 
 
 def value_shapes(model: onnx.ModelProto) -> dict[str, tuple[Shape, int]]:

@@ -13,7 +13,8 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
-from veltair.compiler.clean import opset_of, subgraphs, value_shapes
+from veltair.compiler.clean import opset_of, value_shapes
+from veltair.compiler.nodes import subgraphs, tensor_reads
 from veltair.compiler.partition import Partition, partition
 from veltair.runtime.errors import InputError
 from veltair.runtime.framed import STRING
@@ -97,24 +98,6 @@ def split(model: onnx.ModelProto, refused: Mapping[str, str]) -> Parts:
         nodes = [cut.nodes[i] for i in group.nodes]
         items += [cut.segment(group.nodes)] if group.is_segment else nodes
     return Parts(items=tuple(items), constants=cut.constants)
-
-
-def tensor_reads(node: onnx.NodeProto) -> tuple[str, ...]:
-    """What a node reads: its inputs, and what its subgraphs take from outside of them."""
-    names = dict.fromkeys(name for name in node.input if name)
-    for graph in subgraphs(node):
-        names |= dict.fromkeys(_free_names(graph))
-    return tuple(names)
-
-
-def _free_names(graph: onnx.GraphProto) -> list[str]:
-    """Names that a subgraph reads and doesn't define."""
-    known = {value.name for value in graph.input} | {t.name for t in graph.initializer}
-    free = []
-    for node in graph.node:
-        free += [name for name in tensor_reads(node) if name not in known]
-        known.update(node.output)
-    return free + [value.name for value in graph.output if value.name not in known]
 
 
 class _Cut:

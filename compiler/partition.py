@@ -7,6 +7,7 @@ that is written and read again, and a graph that ONNX Runtime can't optimise acr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -45,7 +46,8 @@ def partition(
     """
     wanted = set(fallen)
     owners = _closed(before, _Sets(len(before), tied))
-    between = {i for i, root in enumerate(owners) if i not in wanted and owners.count(root) > 1}
+    members = Counter(owners)
+    between = {i for i, root in enumerate(owners) if i not in wanted and members[root] > 1}
     fallback = [i in wanted or i in between for i in range(len(before))]
     depths = _depths(before, owners, fallback)
     groups: list[Group] = []

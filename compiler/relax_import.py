@@ -15,9 +15,9 @@ from tvm import relax, te
 from tvm.relax.frontend.onnx import from_onnx
 
 from veltair.compiler.binding import Array
-from veltair.compiler.clean import describe
 from veltair.compiler.graph import Graph, Op
 from veltair.compiler.kernels.default import has_reductions
+from veltair.compiler.nodes import describe
 from veltair.runtime.errors import UnsupportedOperatorError
 
 _LARGEST = {float(np.finfo(dtype).max) for dtype in (np.float16, np.float32, np.float64)}

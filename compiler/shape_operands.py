@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx
 
-from veltair.compiler.fallback import tensor_reads
+from veltair.compiler.nodes import tensor_reads
 
 # Positions among the inputs, by operator.
 SHAPE_OPERANDS: dict[str, tuple[int, ...]] = {

@@ -35,6 +35,7 @@ ShippedLogs = Annotated[
     typer.Option("--shipped-logs/--no-shipped-logs", help="Read the logs that come with this."),
 ]
 
+_LARGEST_SIZE = (1 << 63) - 1  # that ONNX holds
 _MOST_ROOM = 1 << 30  # bytes of a tensor whose size only a value tells
 
 
@@ -49,8 +50,11 @@ def parse_shape(text: str) -> tuple[str, Shape]:
         shape = tuple(int(d) for d in dims.split(",")) if dims else ()
     except ValueError:
         shape = (-1,)
-    if not name or any(d < 0 for d in shape):
-        raise InputError(f"--shape {text}: expected INPUT=D,D,..., e.g. --shape data=1,3,224,224")
+    if not name or any(not 0 <= d <= _LARGEST_SIZE for d in shape):
+        raise InputError(
+            f"--shape {text}: expected INPUT=D,D,..., each of 0 to {_LARGEST_SIZE}, e.g. "
+            "--shape data=1,3,224,224"
+        )
     return name, shape
 
 
