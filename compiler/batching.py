@@ -25,8 +25,8 @@ from veltair.compiler.reference import (
     TOLERANCE,
     Reference,
     answered,
+    reference_run,
     relative_difference,
-    session_of,
 )
 from veltair.runtime.errors import InputError
 from veltair.runtime.manifest import TensorSpec
@@ -213,7 +213,7 @@ def separable(
     Raises:
         InputError: the samples aren't independent.
     """
-    alone = session_of(model)
+    alone = reference_run(model)
     drawn = [answered(alone, specs, seed) for seed in range(size)]
     samples = [sample for sample in drawn if sample is not None]
     if len(samples) < size:
@@ -222,7 +222,7 @@ def separable(
     answers = zip(*(sample.expected for sample in samples), strict=True)
     expected = [np.concatenate(values) for values in answers]
     try:
-        together = session_of(several).run(None, feed)
+        together = reference_run(several)(feed)
     except Exception as error:  # ONNX Runtime's exceptions share no other base
         raise InputError(
             f"{path}: --batch {size}: {' '.join(str(error).split())}; {_REMEDY}"

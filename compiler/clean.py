@@ -16,27 +16,36 @@ from typing import Any
 import onnx
 import onnx.inliner
 import onnx.shape_inference
+import onnx.version_converter
 import onnxruntime
 
 from veltair.compiler.binding import Array, Shape, bind, dims
 from veltair.compiler.checks.attributes import check_attributes
 from veltair.compiler.checks.sizes import check_sizes
+from veltair.compiler.definitions import (
+    OLDEST_RUNTIME_OPSET,
+    ONNX_DOMAINS,
+    RUNTIME_DOMAINS,
+    inline,
+    operators_of,
+    opset_of,
+)
+from veltair.compiler.fold import fold_constants
 from veltair.compiler.nodes import all_nodes, describe, subgraphs
 from veltair.compiler.onnx_file import LARGE_BYTES, load_weights, read_model
 from veltair.runtime.errors import InputError, UnsupportedOperatorError
 from veltair.runtime.scratch import scratch
 
-OLDEST_OPSET = 7
+OLDEST_OPSET = 7  # older ones are converted
 # The newest that every ONNX Runtime that we take reads; later ones only add types.
 _NEWEST_IR = 10
 _SETTLED_OPSET = 21
-# The newest whose operators every ONNX Runtime that we take has.
-_OLDEST_RUNTIME_OPSET = 22
 # Elements of a row of which ONNX follows each, as if it were a shape.
 _MOST_PROPAGATED = 1 << 14
 # It makes a Gemm of a product and its bias by flattening, which hides what follows from fusion.
 _UNWANTED = ("MatMulAddFusion",)
-_ONNX_DOMAINS = ("", "ai.onnx")
+# How it says that it lacks what the model has, and doesn't say that the model is wrong.
+_LACKING = re.compile(r"NOT_IMPLEMENTED|Type Error|not supported|under development|locale")
 # How it names a node in what it says, and what it says of itself: its files and ours.
 _QUOTED = tuple(
     re.compile(p) for p in (r"\((?:\")?([^()\"]+)(?=[)\"])", r"(?:ame|ode): ?'?(.+?)'?(?=\)|\s|$)")
@@ -46,8 +55,6 @@ _OWN_PLACES = re.compile(
     r"Exception during initialization: |This is an invalid model\. |"
     r"/onnxruntime_src/\S+:\d+ .*?\)(?: const)? "
 )
-# What ONNX Runtime has operators of beside ONNX's own.
-_RUNTIME_DOMAINS = ("ai.onnx.ml", "com.microsoft")
 
 
 def load_clean(
@@ -76,13 +83,22 @@ def load_clean(
         UnsupportedOperatorError: a node that neither we nor ONNX Runtime have an operator for.
     """
     model = _read(path)
-    _check_opset(path, model)
+    model = _readable(path, model)
     bind(path, model, shapes, values or {})
-    model = _inline(model, inlined)
+    model = inline(model, inlined)
     _check_domains(model)
     check_attributes(path, model)
-    _settle_versions(model)
-    return _optimise(path, model)
+    load_weights(path, model)
+    stated = opset_of(model)
+    model.ir_version = min(model.ir_version, _NEWEST_IR)
+    refusals = []
+    for opset in _settled_opsets(model):
+        _state_opset(model, opset)
+        try:
+            return _optimise(path, model)
+        except _RefusedError as error:
+            refusals.append(error)
+    return _clean_alone(path, model, stated, refusals[0])
 
 
 def _read(path: Path) -> onnx.ModelProto:
@@ -103,65 +119,36 @@ def _first_line(error: BaseException) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
-def opset_of(model: onnx.ModelProto) -> int:
-    """The version of ONNX's own operator set that the model imports; 0 if it imports none."""
-    versions = [o.version for o in model.opset_import if o.domain in _ONNX_DOMAINS]
-    return int(max(versions, default=0))
+def _settled_opsets(model: onnx.ModelProto) -> list[int]:
+    """The versions that mean the same of which ONNX Runtime takes one the likeliest, best first.
 
-
-def has_definition(kind: str, domain: str, opset: int) -> bool:
-    """Whether ONNX defines an operator by others."""
-    try:
-        schema = onnx.defs.get_schema(kind, opset, domain)
-    except onnx.defs.SchemaError:
-        return False
-    return bool(schema.has_function or schema.has_context_dependent_function)
-
-
-def _inline(model: onnx.ModelProto, inlined: Collection[str]) -> onnx.ModelProto:
-    """Replaces operators by their definitions: those asked for, and what ONNX Runtime lacks."""
-    versions = {o.domain: o.version for o in model.opset_import}
-    wanted = []
-    for domain, kind in sorted(_operators(model.graph)):
-        version = versions.get(domain, versions.get("ai.onnx", 0))
-        if not has_definition(kind, domain, version):
-            continue
-        since = onnx.defs.get_schema(kind, version, domain).since_version
-        known = since <= _OLDEST_RUNTIME_OPSET if domain in _ONNX_DOMAINS else False
-        if kind in inlined or not (known or domain in _RUNTIME_DOMAINS):
-            wanted.append((domain, kind))
-    if not wanted:
-        return model
-    try:
-        typed = onnx.shape_inference.infer_shapes(model)  # definitions depend on types
-        return onnx.inliner.inline_selected_functions(typed, wanted, inline_schema_functions=True)
-    except (RuntimeError, ValueError):  # a type that can't be inferred, a model over 2 GB
-        return model
-
-
-def _settle_versions(model: onnx.ModelProto) -> None:
-    """States the oldest versions that mean the same: ONNX Runtime refuses those newer than itself.
+    It refuses those newer than itself, and has not every type of the newest of an operator.
 
     An operator means at one version of the operator set what it meant at the one that defined it
     last, so that of all operators the newest definition will do.
     """
-    model.ir_version = min(model.ir_version, _NEWEST_IR)
     opset = opset_of(model)
     needed = max(
         (
             onnx.defs.get_schema(kind, opset).since_version
-            for domain, kind in _operators(model.graph)
-            if domain in _ONNX_DOMAINS and onnx.defs.has(kind, opset)
+            for domain, kind in operators_of(model.graph)
+            if domain in ONNX_DOMAINS and onnx.defs.has(kind, opset)
         ),
         default=0,
     )
     settled = max(needed, min(opset, _SETTLED_OPSET))
-    newest = _runtime_opset()
-    if settled > newest and _means_the_same(model.graph, opset, newest):
-        settled = newest
-    others = [o for o in model.opset_import if o.domain not in _ONNX_DOMAINS]
+    older = [
+        version
+        for version in (_runtime_opset(), _SETTLED_OPSET)
+        if version < settled and _means_the_same(model.graph, opset, version)
+    ]
+    return [*([settled] if settled <= _runtime_opset() or not older else []), *older]
+
+
+def _state_opset(model: onnx.ModelProto, opset: int) -> None:
+    others = [o for o in model.opset_import if o.domain not in ONNX_DOMAINS]
     del model.opset_import[:]
-    model.opset_import.extend([onnx.helper.make_opsetid("", settled), *others])
+    model.opset_import.extend([onnx.helper.make_opsetid("", opset), *others])
 
 
 @functools.cache
@@ -172,7 +159,7 @@ def _runtime_opset() -> int:
     value = onnx.helper.make_tensor_value_info
     ends = [[value(name, onnx.TensorProto.FLOAT, [1])] for name in "xy"]
     graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", *ends)
-    for opset in range(onnx.defs.onnx_opset_version(), _OLDEST_RUNTIME_OPSET, -1):
+    for opset in range(onnx.defs.onnx_opset_version(), OLDEST_RUNTIME_OPSET, -1):
         imports = [onnx.helper.make_opsetid("", opset)]
         model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=_NEWEST_IR)
         with contextlib.suppress(Exception):  # its exceptions share no other base
@@ -180,7 +167,7 @@ def _runtime_opset() -> int:
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
             return opset
-    return _OLDEST_RUNTIME_OPSET
+    return OLDEST_RUNTIME_OPSET
 
 
 def _means_the_same(graph: onnx.GraphProto, opset: int, older: int) -> bool:
@@ -190,7 +177,7 @@ def _means_the_same(graph: onnx.GraphProto, opset: int, older: int) -> bool:
     so new have changed so far is types and attributes; each node's types are checked where it runs.
     """
     for node in graph.node:
-        if node.domain not in _ONNX_DOMAINS or not onnx.defs.has(node.op_type, older):
+        if node.domain not in ONNX_DOMAINS or not onnx.defs.has(node.op_type, older):
             return False
         new, old = (onnx.defs.get_schema(node.op_type, version) for version in (opset, older))
         known = {name: str(a.default_value) for name, a in old.attributes.items()}
@@ -203,29 +190,35 @@ def _means_the_same(graph: onnx.GraphProto, opset: int, older: int) -> bool:
     return True
 
 
-def _operators(graph: onnx.GraphProto) -> set[tuple[str, str]]:
-    """Domain and kind of the operators that a graph uses, in its subgraphs too."""
-    return {(node.domain, node.op_type) for node in all_nodes(graph)}
-
-
-def _check_opset(path: Path, model: onnx.ModelProto) -> None:
+def _readable(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model in an opset that we read."""
     newest = onnx.defs.onnx_opset_version()
     opset = opset_of(model)
     if opset == 0:  # operators of other domains only: what ours are is not said
         opset = _SETTLED_OPSET
         model.opset_import.append(onnx.helper.make_opsetid("", opset))
-    if not OLDEST_OPSET <= opset <= newest:
+    if opset > newest:
         raise InputError(
-            f"{path}: opset {opset}; Veltair reads opsets {OLDEST_OPSET} to {newest}; "
-            "export the model with one of those, or convert it with onnx.version_converter"
+            f"{path}: opset {opset}; Veltair reads opsets to {newest}; export the model with one "
+            "of those, or convert it with onnx.version_converter"
         )
+    if opset >= OLDEST_OPSET:
+        return model
+    load_weights(path, model)
+    try:
+        return onnx.version_converter.convert_version(model, OLDEST_OPSET)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(
+            f"{path}: opset {opset}, which ONNX can't convert to {OLDEST_OPSET} "
+            f"({_first_line(error)}); export the model with opset {OLDEST_OPSET} to {newest}"
+        ) from error
 
 
 def _check_domains(model: onnx.ModelProto) -> None:
     opset = opset_of(model)
     for node in all_nodes(model.graph):
-        known = node.domain in _ONNX_DOMAINS and onnx.defs.has(node.op_type, opset)
-        if not known and node.domain not in _RUNTIME_DOMAINS:
+        known = node.domain in ONNX_DOMAINS and onnx.defs.has(node.op_type, opset)
+        if not known and node.domain not in RUNTIME_DOMAINS:
             domain = f" of domain '{node.domain}'" if node.domain else ""
             raise UnsupportedOperatorError(
                 f"{describe(node)}: not an operator of ONNX's opset {opset}{domain}; "
@@ -233,8 +226,11 @@ def _check_domains(model: onnx.ModelProto) -> None:
             )
 
 
+class _RefusedError(Exception):
+    """ONNX Runtime lacks an operator or a type; its cause is the error to tell."""
+
+
 def _optimise(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
-    load_weights(path, model)
     with scratch("clean") as folder:
         before, after = folder / "before.onnx", folder / "after.onnx"
         _save(model, before)
@@ -249,7 +245,11 @@ def _optimise(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
             try:
                 _run_optimiser(before, after)
             except Exception as error:
-                raise _explain(path, model, error) from error
+                onnx.load_external_data_for_model(model, str(folder))
+                explained = _explain(path, model, error)
+                if _LACKING.search(str(error)):
+                    raise _RefusedError from explained
+                raise explained from error
         try:
             model = infer_shapes(onnx.load(after, load_external_data=False))
         except onnx.shape_inference.InferenceError as error:
@@ -288,6 +288,33 @@ def _run_optimiser(before: Path, after: Path) -> None:
         providers=["CPUExecutionProvider"],
         disabled_optimizers=list(_UNWANTED),
     )
+
+
+def _clean_alone(
+    path: Path, model: onnx.ModelProto, stated: int, refusal: _RefusedError
+) -> onnx.ModelProto:
+    """Cleans a model of which ONNX Runtime refuses an operator or a type.
+
+    Args:
+        path: of the model, for messages.
+        model: of settled versions.
+        stated: the opset of the file: only that may have a type that it uses.
+        refusal: ONNX Runtime's.
+
+    Raises:
+        VeltairError: by ONNX's rules too, it is no valid model.
+    """
+    for opset in dict.fromkeys((opset_of(model), stated)):
+        _state_opset(model, opset)
+        with contextlib.suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):
+            typed = onnx.shape_inference.infer_shapes(
+                model, check_type=True, strict_mode=True, data_prop=True
+            )
+            _check_sizes(path, typed)
+            return infer_shapes(fold_constants(typed))
+    explained = refusal.__cause__
+    assert explained is not None
+    raise explained
 
 
 def _name_nodes(model: onnx.ModelProto) -> None:

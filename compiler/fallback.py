@@ -13,7 +13,8 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
-from veltair.compiler.clean import opset_of, value_shapes
+from veltair.compiler.clean import value_shapes
+from veltair.compiler.definitions import opset_of
 from veltair.compiler.nodes import subgraphs, tensor_reads
 from veltair.compiler.partition import Partition, partition
 from veltair.runtime.errors import InputError

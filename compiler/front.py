@@ -10,12 +10,14 @@ from pathlib import Path
 import onnx
 
 from veltair.compiler.binding import Array, Shape
-from veltair.compiler.clean import has_definition, load_clean, opset_of
+from veltair.compiler.clean import load_clean
+from veltair.compiler.definitions import has_definition, opset_of
 from veltair.compiler.expand import expand_regions
 from veltair.compiler.fallback import Segment, framed_ends
 from veltair.compiler.graph import Graph, from_model
 from veltair.compiler.passes import prepare
 from veltair.compiler.passes.normalise import RULES
+from veltair.compiler.runnable import refusal
 from veltair.runtime.errors import UnsupportedOperatorError, VeltairError
 from veltair.runtime.manifest import TensorSpec
 
@@ -43,15 +45,27 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Front:
-    """A clean model and its graph."""
+    """A clean model and its graph.
+
+    Attributes:
+        model: clean.
+        graph: of it.
+        refusals: why ONNX Runtime doesn't run segments that it should.
+    """
 
     model: onnx.ModelProto
     graph: Graph
+    refusals: tuple[str, ...]
 
     @property
     def explanations(self) -> tuple[str, ...]:
         """Of the nodes that fall back: which, and why."""
         return tuple(text for segment in segments_of(self.graph) for text in segment.explanations)
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """What of two graphs of one model to choose: the one of less."""
+        return len(self.refusals), len(self.explanations)
 
 
 def segments_of(graph: Graph) -> tuple[Segment, ...]:
@@ -82,17 +96,24 @@ def read_graph(source: Source, *, strict: bool = False) -> Front:
     if defined:
         with contextlib.suppress(VeltairError):  # what ONNX Runtime makes nothing of
             other = _read(source, defined)
-            if len(other.explanations) < len(front.explanations):
+            if other.cost < front.cost:
                 front = other
     if strict:
         _check_compiled(front)
+    if front.refusals:
+        raise UnsupportedOperatorError(
+            f"{source.path}: {'; '.join(front.refusals)}; rewrite the model with other operators "
+            "or types"
+        )
     return front
 
 
 def _read(source: Source, inlined: Collection[str]) -> Front:
     model = load_clean(source.path, source.shapes, inlined, source.values)
     framed = framed_ends(source.path, model, source.most_bytes)
-    return Front(model=model, graph=lowered(source, model, framed))
+    graph = lowered(source, model, framed)
+    refusals = tuple(filter(None, map(refusal, segments_of(graph))))
+    return Front(model=model, graph=graph, refusals=refusals)
 
 
 def lowered(

@@ -15,7 +15,8 @@ import onnx
 from onnx import numpy_helper
 
 from veltair.compiler.binding import Array
-from veltair.compiler.clean import opset_of, value_shapes
+from veltair.compiler.clean import value_shapes
+from veltair.compiler.definitions import opset_of
 from veltair.compiler.fallback import Segment, dtype_of, split
 from veltair.runtime.manifest import TensorSpec
 

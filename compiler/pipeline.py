@@ -23,7 +23,7 @@ from veltair.compiler.kernels.spec import LANES
 from veltair.compiler.memory import explained_shortage
 from veltair.compiler.profile import doubt, measure_profile
 from veltair.compiler.progress import Progress
-from veltair.compiler.reference import Reference, answered, check, session_of
+from veltair.compiler.reference import Reference, answered, check, reference_run
 from veltair.compiler.search.log import log_place
 from veltair.compiler.search.samples import QosShare, SearchReport
 from veltair.compiler.search.variants import SearchOptions
@@ -230,7 +230,7 @@ def _compile_into(
     # From before the check on, which is as busy: a small model's profile alone is too short a look.
     watch, begun_ns = Watch(), time.monotonic_ns()
     progress.stage("checking against ONNX Runtime", len(manifest.sizes))
-    references[1] = answered(session_of(model), manifest.inputs)
+    references[1] = answered(reference_run(model), manifest.inputs)
     result = CompileResult(
         manifest=manifest,
         difference=_difference(folder, references, progress),

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
+from onnx.reference import ReferenceEvaluator
 
 from veltair.compiler.binding import Array
 from veltair.runtime.errors import MismatchError
 from veltair.runtime.manifest import Manifest, TensorSpec
 from veltair.runtime.model import Model, sample_inputs
 
+Run = Callable[[Mapping[str, Array]], Sequence[Any]]  # inputs by name to outputs
 TOLERANCE = 1e-3  # largest difference to ONNX Runtime, as a share of the output's range
+_BFLOAT16_TOLERANCE = 2**-5  # of a type of 8 bits, rounded a few times on the way
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +30,24 @@ class Reference:
     expected: list[Array]
 
 
-def session_of(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    """ONNX Runtime's session of a model."""
+def reference_run(model: onnx.ModelProto, *, optimised: bool = True) -> Run:
+    """What runs a model to compare with: ONNX Runtime, or what defines ONNX where that refuses it.
+
+    Args:
+        model: clean.
+        optimised: whether ONNX Runtime may change the graph.
+    """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception:  # its exceptions share no other base; of a wrong model, a compile has ended
+        return partial(ReferenceEvaluator(model).run, None)
+    return partial(session.run, None)
 
 
 def check(loaded: Model, reference: Reference) -> float:
@@ -46,14 +62,13 @@ def check(loaded: Model, reference: Reference) -> float:
     worst = 0.0
     for variant in range(max(counts, default=1)):
         chosen = [min(variant, count - 1) for count in counts]
-        got = loaded.run(reference.feed, variants=chosen)
+        feed = {name: _bits(array) for name, array in reference.feed.items()}
+        got = loaded.run(feed, variants=chosen)
         worst = max(worst, _compare(loaded.manifest, got, reference.expected, variant))
     return worst
 
 
-def answered(
-    session: onnxruntime.InferenceSession, specs: Sequence[TensorSpec], seed: int = 0
-) -> Reference | None:
+def answered(run: Run, specs: Sequence[TensorSpec], seed: int = 0) -> Reference | None:
     """Inputs that a model takes, and its outputs; None where none of those drawn is taken.
 
     An input can be an index, or a shape, which ONNX Runtime refuses where it is too large.
@@ -61,10 +76,15 @@ def answered(
     rng = np.random.default_rng(seed)
     for feed in (random_inputs(specs, rng), sample_inputs(specs, seed)):
         try:
-            return Reference(feed=feed, expected=[np.asarray(y) for y in session.run(None, feed)])
-        except Exception:  # ONNX Runtime's exceptions share no other base
+            return Reference(feed=feed, expected=[np.asarray(y) for y in run(feed)])
+        except Exception:  # ONNX Runtime's exceptions share no other base, nor do NumPy's
             continue
     return None
+
+
+def _bits(array: Array) -> Array:
+    """The array as a compiled model takes it: bfloat16 as uint16."""
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
 def _compare(
@@ -73,11 +93,14 @@ def _compare(
     """The largest difference of a run with each layer's variant of a number."""
     worst = 0.0
     for spec, reference in zip(manifest.outputs, expected, strict=True):
-        difference = relative_difference(got[spec.name], reference)
-        if not difference <= TOLERANCE:
+        computed, tolerance = got[spec.name], TOLERANCE
+        if spec.dtype == "bfloat16":
+            computed, tolerance = computed.view(reference.dtype), _BFLOAT16_TOLERANCE
+        difference = relative_difference(computed, reference)
+        if not difference <= tolerance:
             raise MismatchError(
                 f"output '{spec.name}' differs from ONNX Runtime's by {difference:.2e} of its "
-                f"range, more than {TOLERANCE:.0e}, with variant {variant} of the layers; this is "
+                f"range, more than {tolerance:.0e}, with variant {variant} of the layers; this is "
                 "a defect of the compiler: please report the model"
             )
         worst = max(worst, difference)
@@ -109,6 +132,8 @@ def relative_difference(got: Array, reference: Array) -> float:
         return float("inf")
     if reference.size == 0:
         return 0.0
+    if reference.dtype.name == "bfloat16":  # NumPy doesn't know it for a floating type
+        got, reference = got.astype(np.float32), reference.astype(np.float32)
     if reference.dtype == np.object_:  # strings
         return 0.0 if np.array_equal(got, reference) else float("inf")
     same = got == reference

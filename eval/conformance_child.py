@@ -24,6 +24,14 @@ from veltair.compiler.search.dependents import depend_on
 from veltair.runtime.manifest import Manifest
 
 STATUSES = ("compiled", "fallback", "refused", "skipped", "failed")
+# What a compile says of what can't be served: values that are no tensors or of types that clients
+# can't send, operators that neither TVM nor ONNX Runtime has, on such types at least.
+_REFUSALS = (
+    "clients send and receive",
+    "give a NumPy array",
+    "Veltair takes tensors only",
+    "UnsupportedOperatorError",
+)
 _MOST_REASON = 300  # characters
 _MACHINE_PATH = re.compile(r"(?<![\w:])/[\w./+-]+/")  # what a message says of where it was
 
@@ -35,7 +43,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         name: of the test.
         category: of the suite, e.g. `OnnxBackendNodeModelTest`.
         status: `compiled`, `fallback` (a part or all of it ran on ONNX Runtime), `failed`,
-            `refused` (values that are no tensors, which nothing here takes) or `skipped`.
+            `refused` (the compile says that nothing here serves it: see `_REFUSALS`) or `skipped`.
         operators: of the model.
         types: of the model's inputs and outputs, as ONNX names them.
         fallen: operators that fell back, and why.
@@ -114,8 +122,7 @@ def _status(result: unittest.TestResult, *, has_fallen: bool) -> tuple[str, str]
     problems = [text for _, text in (*result.errors, *result.failures)]
     if problems:
         reason = _MACHINE_PATH.sub("", problems[0].strip().splitlines()[-1])
-        refused = "clients send and receive" in reason or "give a NumPy array" in reason
-        return ("refused" if refused else "failed"), reason
+        return ("refused" if any(text in reason for text in _REFUSALS) else "failed"), reason
     if result.skipped:
         return "skipped", result.skipped[0][1]
     return ("fallback" if has_fallen else "compiled"), ""

@@ -2,8 +2,8 @@
 
 Each test of the suite compiles a model, mostly of one operator, and compares its outputs with those
 that ONNX states. A test counts as `compiled` where every layer is, as `fallback` where a part or
-all of it ran on ONNX Runtime, as `refused` where its inputs or outputs are no tensors that clients
-can send (sequences, optional values, 4-bit and 8-bit floats), and as `failed` otherwise.
+all of it ran on ONNX Runtime, as `refused` where the compile says that it can't be served, and as
+`failed` otherwise.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ COUNTED_TYPES = frozenset(
 RESULTS = Path("eval/results")
 LEGEND = """\
 A test is *compiled* where every layer is, *fallback* where ONNX Runtime runs a part or all of it,
-*refused* where its inputs or outputs are no tensors that clients can send (sequences, optional
-values, 4-bit and 8-bit floats), and *failed* otherwise. Inputs that give shapes, axes or counts are
-bound at compile time, as shapes are: `veltair compile --value`."""
+*refused* where the compile says that nothing here serves it: its inputs or outputs are no tensors
+that clients can send (sequences, optional values, types of 2 and 4 bits, 8-bit floats), or neither
+TVM nor ONNX Runtime has an operator, or has it for such types; and *failed* otherwise. Inputs that
+give shapes, axes or counts are bound at compile time, as shapes are: `veltair compile --value`."""
 
 
 def command(
@@ -142,7 +143,7 @@ def _line(stream: IO[bytes], limit_s: float) -> bytes:
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Returns counts: of all tests, of those of counted types and one operator, by operator.
 
-    Also each test that failed, and why.
+    Also each test that was refused or failed, and why.
     """
     nodes = [o for o in outcomes if o.category == NODES and set(o.types) <= COUNTED_TYPES]
     counted = _counts(nodes)
@@ -155,6 +156,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "all": _counts(outcomes),
         "counted": {**counted, "compiled_share": counted["compiled"] / ran if ran else 0.0},
         "operators": {name: _counts(of) for name, of in sorted(by_operator.items())},
+        "refusals": {o.name: o.reason for o in outcomes if o.status == "refused"},
         "failures": {o.name: o.reason for o in outcomes if o.status == "failed"},
         "fallbacks": dict(
             Counter(reason for o in outcomes for reason in set(map(_kind, o.fallen))).most_common()
@@ -199,9 +201,10 @@ def report(result: dict[str, Any]) -> str:
     ]
     for name, counts in result["operators"].items():
         lines.append(f"| {name} | {' | '.join(str(counts[s] or '') for s in STATUSES)} |")
-    if result["failures"]:
-        lines += ["", "## Failures", ""]
-        lines += [f"- `{name}`: {_plain(why)}" for name, why in result["failures"].items()]
+    for title, reasons in (("Failures", result["failures"]), ("Refusals", result["refusals"])):
+        if reasons:
+            lines += ["", f"## {title}", ""]
+            lines += [f"- `{name}`: {_plain(why)}" for name, why in reasons.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,93 @@
+"""Models that ONNX Runtime refuses, which are cleaned, compiled and compared without it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from veltair.compiler.clean import load_clean
+from veltair.compiler.fold import fold_constants
+from veltair.compiler.front import Source, read_graph
+from veltair.compiler.reference import reference_run
+from veltair.runtime.errors import InputError, UnsupportedOperatorError
+
+
+def model_of(
+    nodes: Sequence[onnx.NodeProto],
+    elem: int,
+    *,
+    weights: Sequence[onnx.TensorProto] = (),
+    opset: int = 28,
+) -> onnx.ModelProto:
+    """Nodes from `x` to `y`, both of 600 elements."""
+    ends = [helper.make_tensor_value_info(name, elem, [600]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def saved(folder: Path, model: onnx.ModelProto) -> Path:
+    onnx.save(model, folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+def shifting() -> onnx.ModelProto:
+    """`x` shifted by a sum of constants, of a type that ONNX Runtime doesn't shift."""
+    ones = np.ones(600, np.int16)
+    return model_of(
+        [
+            helper.make_node("Add", ["one", "one"], ["two"]),
+            helper.make_node("BitShift", ["x", "two"], ["y"], direction="LEFT"),
+        ],
+        TensorProto.INT16,
+        weights=[numpy_helper.from_array(ones, "one")],
+    )
+
+
+def test_constants_are_folded_and_weights_kept(tmp_path: Path) -> None:
+    model = load_clean(saved(tmp_path, shifting()), {})
+    assert [n.op_type for n in model.graph.node] == ["BitShift"]
+    two = next(t for t in model.graph.initializer if t.name == "two")
+    assert (numpy_helper.to_array(two) == 2).all()
+
+
+def test_a_node_that_draws_is_not_folded() -> None:
+    nodes = [
+        helper.make_node("RandomUniformLike", ["one"], ["r"]),
+        helper.make_node("Add", ["x", "r"], ["y"]),
+    ]
+    one = numpy_helper.from_array(np.ones(600, np.float32), "one")
+    folded = fold_constants(model_of(nodes, TensorProto.FLOAT, weights=[one]))
+    assert [n.op_type for n in folded.graph.node] == ["RandomUniformLike", "Add"]
+
+
+def test_the_definition_runs_where_the_runtime_does_not() -> None:
+    x = np.arange(600, dtype=np.int16)
+    (y,) = reference_run(shifting())({"x": x})
+    assert (y == x << 2).all()
+
+
+def test_a_type_that_an_operator_lacks_is_no_model(tmp_path: Path) -> None:
+    node = helper.make_node("BitShift", ["x", "x"], ["y"], direction="LEFT")
+    with pytest.raises(InputError, match="BitShift_0.*not valid: Type Error"):
+        load_clean(saved(tmp_path, model_of([node], TensorProto.FLOAT)), {})
+
+
+def test_what_nothing_runs_is_refused_by_name(tmp_path: Path) -> None:
+    node = helper.make_node("Elu", ["x"], ["y"], name="last")
+    path = saved(tmp_path, model_of([node], TensorProto.BFLOAT16))
+    with pytest.raises(UnsupportedOperatorError, match=r"Elu 'last'.*can't run it either"):
+        read_graph(Source(path=path, shapes={}, lanes=8))
+
+
+def test_a_model_of_an_old_opset_is_converted(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Add", ["x", "b"], ["y"], broadcast=1, axis=0)]
+    b = numpy_helper.from_array(np.ones(600, np.float32), "b")
+    path = saved(tmp_path, model_of(nodes, TensorProto.FLOAT, weights=[b], opset=6))
+    model = load_clean(path, {})
+    assert [n.op_type for n in model.graph.node] == ["Add"]
+    assert not model.graph.node[0].attribute
