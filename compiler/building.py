@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,10 @@ from veltair.compiler.memory import check_memory
 from veltair.compiler.passes.plan import plan_memory
 from veltair.compiler.profile import unmeasured
 from veltair.compiler.progress import Progress
+from veltair.compiler.sample_wise import Planned, arrange, eligible
 from veltair.compiler.search.samples import SEARCH_FILE, SearchReport
 from veltair.compiler.search.spaces import build
-from veltair.compiler.search.twins import twins
+from veltair.compiler.search.twins import Choices, twins
 from veltair.compiler.search.variants import Found, SearchOptions, find_variants, report
 from veltair.runtime.manifest import (
     KERNELS_FILE,
@@ -30,7 +31,6 @@ from veltair.runtime.manifest import (
     FileDigest,
     Isa,
     Layer,
-    TensorSpec,
 )
 from veltair.runtime.scratch import scratch
 
@@ -50,95 +50,110 @@ class Built:
     search: SearchReport
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    """What is built for one number of samples."""
+class Builder:
+    """Builds one artifact: for one sample, and for each batch.
 
-    requests: list[Request]
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    arena_bytes: int
-
-
-def build_artifact(
-    folder: Path,
-    model: Path,
-    graphs: dict[int, Graph],
-    isa: Isa,
-    options: SearchOptions,
-    progress: Progress,
-) -> Built:
-    """Finds the versions of every layer, builds their kernels and packs their constants.
-
-    Args:
-        folder: of the artifact.
-        model: the ONNX file, for messages.
-        graphs: by number of samples, from 1; they are taken out, since nothing else must hold the
-            constants.
-        isa: instruction set.
-        options: of the search.
-        progress: hears of each stage.
-
-    Raises:
-        VeltairError: there is too little memory, or a kernel can't be built.
+    Holds the graphs with their constants until it is released.
     """
-    progress.stage("planning", 1)
-    parts = {size: _planned(model, graphs.pop(size), isa) for size in sorted(graphs)}
-    with scratch("objects") as objects:
-        found = {
-            size: find_variants(part.requests, options, objects, progress)
-            for size, part in parts.items()
-        }
-        ready = {symbol: path for each in found.values() for symbol, path in each.objects.items()}
-        with codegen.LibraryBuilder(isa, jobs=options.jobs, ready=ready) as library:
-            assembler = Assembler(partial(_kernel, isa), _threads(), library.add)
-            layers = _layers(assembler, parts, found, isa)
-            assembler.weights.write(folder / WEIGHTS_FILE)
-            fallbacks = assembler.fallbacks.write(folder)
-            progress.stage("building kernels", assembler.kernel_count)
-            library.link(folder / KERNELS_FILE, progress.step)
-    names = [layer.name for layer in layers[1]]
-    search = report(names, parts[1].requests, found[1], options)
-    (folder / SEARCH_FILE).write_bytes(search.to_json())
-    return Built(
-        batches=tuple(_batch(size, part, layers[size]) for size, part in parts.items()),
-        files={name: digest(folder / name) for name in (WEIGHTS_FILE, KERNELS_FILE, *fallbacks)},
-        search=search,
-    )
 
+    def __init__(self, folder: Path, model: Path, isa: Isa, options: SearchOptions) -> None:
+        """Begins with nothing.
 
-def _planned(model: Path, graph: Graph, isa: Isa) -> _Part:
-    plan = plan_memory(graph, LANES[isa])
-    check_memory(model, graph, plan)
-    return _Part(
-        requests=lower(graph, plan, isa),
-        inputs=tuple(map(graph.spec, graph.inputs)),
-        outputs=tuple(map(graph.spec, graph.outputs)),
-        arena_bytes=plan.arena_bytes,
-    )
+        Args:
+            folder: of the artifact.
+            model: the ONNX file, for messages.
+            isa: instruction set.
+            options: of the search.
+        """
+        self._folder, self._model, self._isa, self._options = folder, model, isa, options
+        self._parts: dict[int, Planned] = {}
+        self._choices: dict[int, list[Choices]] = {}
 
+    def build(self, graphs: Mapping[int, Graph], progress: Progress) -> Built:
+        """Finds the versions of every layer, builds their kernels and packs their constants.
 
-def _layers(
-    assembler: Assembler, parts: Mapping[int, _Part], found: Mapping[int, Found], isa: Isa
-) -> dict[int, tuple[Layer, ...]]:
-    """By number of samples."""
-    choices = {size: [layer.choices for layer in each.layers] for size, each in found.items()}
-    layers = {}
-    for size, part in parts.items():
-        own = twins(part.requests, choices[size], parts[1].requests, choices[1], isa)
-        layers[size] = assembler.layers(part.requests, own)
-    return layers
+        Args:
+            graphs: by number of samples, from 1.
+            progress: hears of each stage.
 
+        Raises:
+            VeltairError: there is too little memory, or a kernel can't be built.
+        """
+        progress.stage("planning", 1)
+        self._parts = {size: self._planned(graphs[size]) for size in sorted(graphs)}
+        one = self._parts[1]
+        with scratch("objects") as objects:
+            found = {
+                size: find_variants(part.requests, self._options, objects, progress)
+                for size, part in self._parts.items()
+            }
+            ready = {name: path for each in found.values() for name, path in each.objects.items()}
+            jobs = self._options.jobs
+            with codegen.LibraryBuilder(self._isa, jobs=jobs, ready=ready) as library:
+                self._assembler = Assembler(
+                    partial(_kernel, self._isa), _threads(), on_kernel=library.add
+                )
+                layers = {size: self._layers(size, each) for size, each in found.items()}
+                self._assembler.weights.write(self._folder / WEIGHTS_FILE)
+                fallbacks = self._assembler.fallbacks.write(self._folder)
+                progress.stage("building kernels", self._assembler.kernel_count)
+                library.link(self._folder / KERNELS_FILE, progress.step)
+        names = [layer.name for layer in layers[1]]
+        search = report(names, one.requests, found[1], self._options)
+        (self._folder / SEARCH_FILE).write_bytes(search.to_json())
+        files = (WEIGHTS_FILE, KERNELS_FILE, *fallbacks)
+        return Built(
+            batches=tuple(
+                self._batch(size, layers[size], part.plan.arena_bytes)
+                for size, part in self._parts.items()
+            ),
+            files={name: digest(self._folder / name) for name in files},
+            search=search,
+        )
 
-def _batch(size: int, part: _Part, layers: tuple[Layer, ...]) -> Batch:
-    return Batch(
-        size=size,
-        inputs=part.inputs,
-        outputs=part.outputs,
-        arena_bytes=part.arena_bytes,
-        layers=layers,
-        profile=unmeasured(layers),
-    )
+    def twins(self, size: int) -> list[int | None]:
+        """For each layer of a batch the layer of one sample that can run in its place, if any."""
+        return eligible(self._parts[1], self._parts[size], size)
+
+    def arranged(self, size: int, chosen: Sequence[bool]) -> Batch:
+        """The batch with some of its layers run sample by sample, by the kernels of one sample."""
+        one, several = self._parts[1], self._parts[size]
+        steps, arena_bytes = arrange(one, several, size, self._isa, chosen)
+        built = self._assembler.kernel_count
+        layers = self._assembler.layers(
+            [step.request for step in steps],
+            [self._choices[1 if step.of_one else size][step.index] for step in steps],
+        )
+        assert self._assembler.kernel_count == built, "a kernel that is in no library"
+        return self._batch(size, layers, arena_bytes)
+
+    def release(self) -> None:
+        """Lets go of the graphs with their constants."""
+        self._parts.clear()
+
+    def _planned(self, graph: Graph) -> Planned:
+        plan = plan_memory(graph, LANES[self._isa])
+        check_memory(self._model, graph, plan)
+        return Planned(graph=graph, plan=plan, requests=lower(graph, plan, self._isa))
+
+    def _layers(self, size: int, found: Found) -> tuple[Layer, ...]:
+        one, part = self._parts[1], self._parts[size]
+        choices: list[Choices] = [layer.choices for layer in found.layers]
+        if size > 1:
+            choices = twins(part.requests, choices, one.requests, self._choices[1], self._isa)
+        self._choices[size] = choices
+        return self._assembler.layers(part.requests, choices)
+
+    def _batch(self, size: int, layers: tuple[Layer, ...], arena_bytes: int) -> Batch:
+        graph = self._parts[size].graph
+        return Batch(
+            size=size,
+            inputs=tuple(map(graph.spec, graph.inputs)),
+            outputs=tuple(map(graph.spec, graph.outputs)),
+            arena_bytes=arena_bytes,
+            layers=layers,
+            profile=unmeasured(layers),
+        )
 
 
 def _threads() -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -53,10 +53,11 @@ class Request:
     segment: Segment | None = None
 
 
-def lower(graph: Graph, plan: Plan, isa: str) -> list[Request]:
-    """One request for each operation that runs."""
+def lower(graph: Graph, plan: Plan, isa: str, ops: Sequence[Op] | None = None) -> list[Request]:
+    """One request for each operation that runs: of `ops`, or of the whole graph."""
     lowering = _Lowering(graph, plan, isa)
-    return [lowering.request(op) for op in graph.ops if op.kind not in FREE_KINDS]
+    wanted = graph.ops if ops is None else ops
+    return [lowering.request(op) for op in wanted if op.kind not in FREE_KINDS]
 
 
 def _view(place: Placement) -> View:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import onnx
 
+from veltair.compiler.arrangement import arrange_batches
 from veltair.compiler.artifact_writer import check_absent, staged
 from veltair.compiler.batching import batch_graph, batch_reference, batched
 from veltair.compiler.binding import Array, Shape
 from veltair.compiler.blame import wrong_nodes
-from veltair.compiler.building import build_artifact
+from veltair.compiler.building import Builder
 from veltair.compiler.front import Front, Source, read_graph
 from veltair.compiler.graph import Graph
 from veltair.compiler.kernels.spec import LANES
@@ -209,7 +210,9 @@ def _compile_into(
     options: CompileOptions,
     progress: Progress,
 ) -> CompileResult:
-    built = build_artifact(folder, options.model, graphs, options.isa, options.search, progress)
+    builder = Builder(folder, options.model, options.isa, options.search)
+    built = builder.build(graphs, progress)
+    graphs.clear()
     one, *others = built.batches
     manifest = Manifest(
         schema=SCHEMA,
@@ -227,6 +230,9 @@ def _compile_into(
         batches=tuple(others),
     )
     _write_manifest(folder, manifest)
+    if others and options.profiled:
+        manifest = arrange_batches(folder, manifest, builder, progress)
+    builder.release()
     # From before the check on, which is as busy: a small model's profile alone is too short a look.
     watch, begun_ns = Watch(), time.monotonic_ns()
     progress.stage("checking against ONNX Runtime", len(manifest.sizes))

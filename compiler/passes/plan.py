@@ -10,7 +10,7 @@ after idleness every line of it comes from memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from veltair.compiler.graph import Graph, Tensor
@@ -45,9 +45,10 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Every activation's placement, and the arena's size."""
+    """Every activation's placement, in whose memory each lies, and the arena's size."""
 
     placements: Mapping[str, Placement]
+    roots: Mapping[str, str]
     arena_bytes: int
 
 
@@ -74,14 +75,15 @@ def physical_shape(tensor: Tensor, lanes: int) -> tuple[int, ...]:
     return (n, -(-c // lanes), h, w, lanes)
 
 
-def plan_memory(graph: Graph, lanes: int) -> Plan:
+def plan_memory(graph: Graph, lanes: int, without: Collection[str] = ()) -> Plan:
     """Places every activation of the graph.
 
     Args:
         graph: after all passes, regions expanded.
         lanes: float32 lanes of a vector.
+        without: roots of tensors that get no memory here; where they are placed means nothing.
     """
-    return _Planner(graph, lanes).run()
+    return _Planner(graph, lanes).run(without)
 
 
 def _aligned(size: int) -> int:
@@ -96,13 +98,15 @@ class _Planner:
         self.sources = {op.outputs[0]: op.inputs[0] for op in graph.ops if op.kind == "Reshape"}
         self.borders = borders(graph)
 
-    def run(self) -> Plan:
-        offsets, arena_bytes = self._allocate(self._buffers())
+    def run(self, without: Collection[str]) -> Plan:
+        buffers = [buffer for buffer in self._buffers() if buffer.name not in without]
+        offsets, arena_bytes = self._allocate(buffers)
         placements: dict[str, Placement] = {}
         activations = {*self.graph.inputs, *(o for op in self.graph.ops for o in op.outputs)}
         for name in activations:
             self._place(name, offsets, placements)
-        return Plan(placements=placements, arena_bytes=arena_bytes)
+        roots = {name: self._root(name) for name in placements}
+        return Plan(placements=placements, roots=roots, arena_bytes=arena_bytes)
 
     # --- aliases ----------------------------------------------------------------------------
 

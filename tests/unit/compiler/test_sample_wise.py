@@ -1,0 +1,147 @@
+"""Which layers of a batch run sample by sample, and that they compute the same."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from compiling import Quiet
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from veltair.compiler import arrangement
+from veltair.compiler.building import Builder
+from veltair.compiler.pipeline import CompileOptions, compile_model
+from veltair.compiler.sample_wise import choose
+from veltair.runtime.artifact import available_isa
+from veltair.runtime.manifest import Batch, Manifest
+from veltair.runtime.model import Model
+
+SIZE = 3
+
+
+def network(path: Path) -> Path:
+    """Convolutions with borders, a residual sum, a concatenation, a pool and a product."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w0": rng.standard_normal((32, 3, 3, 3)) / 5,
+        "w1": rng.standard_normal((32, 32, 3, 3)) / 17,
+        "w2": rng.standard_normal((16, 32, 1, 1)) / 6,
+        "w3": rng.standard_normal((16, 32, 3, 3)) / 17,
+        "w4": rng.standard_normal((32, 10)) / 6,
+    }
+    pads = {"pads": [1, 1, 1, 1]}
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["c0"], **pads),
+        helper.make_node("Relu", ["c0"], ["r0"]),
+        helper.make_node("Conv", ["r0", "w1"], ["c1"], **pads),
+        helper.make_node("Add", ["c1", "r0"], ["a1"]),
+        helper.make_node("Relu", ["a1"], ["r1"]),
+        helper.make_node("Conv", ["r1", "w2"], ["c2"]),
+        helper.make_node("Conv", ["r1", "w3"], ["c3"], **pads),
+        helper.make_node("Concat", ["c2", "c3"], ["k"], axis=1),
+        helper.make_node("MaxPool", ["k"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Sigmoid", ["p"], ["s"]),
+        helper.make_node("GlobalAveragePool", ["s"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["f"]),
+        helper.make_node("MatMul", ["f", "w4"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 10, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])],
+        [numpy_helper.from_array(w.astype(np.float32), name) for name, w in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def options_of(tmp_path: Path) -> CompileOptions:
+    tmp_path.mkdir(exist_ok=True)
+    return CompileOptions(
+        model=network(tmp_path / "m.onnx"),
+        repository=tmp_path / "repository",
+        name="m",
+        version=1,
+        qos_ns=0,
+        shapes={},
+        isa=available_isa() or "x86-64-v3",
+        jobs=1,
+        force=False,
+        shipped_logs=False,
+        log=tmp_path / "none.jsonl",
+        batches=(SIZE,),
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_arrangement_computes_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The compile compares it with ONNX Runtime; this, that it is arranged at all."""
+    counts: list[tuple[int, int]] = []
+
+    def masks(_: Path, size: int, builder: Builder) -> list[list[bool]]:
+        rng = np.random.default_rng(seed)
+        can = [index is not None for index in builder.twins(size)]
+        mask = [may and (seed == 0 or rng.random() < 0.6) for may in can]
+        counts.append((sum(mask), len(mask)))
+        return [mask]
+
+    def last(_: Path, __: Manifest, candidates: list[Batch]) -> Batch:
+        return candidates[-1]
+
+    monkeypatch.setattr(arrangement, "_masks", masks)
+    monkeypatch.setattr(arrangement, "_fastest", last)
+    result = compile_model(options_of(tmp_path), Quiet())
+    assert result.difference is not None
+    ((chosen, layers),) = counts
+    assert chosen > 0
+    assert len(result.manifest.batches[0].layers) == layers + chosen * (SIZE - 1)
+    one, several = (Model.load(tmp_path / "repository" / "m", batch=n) for n in (1, SIZE))
+    x = np.random.default_rng(seed).standard_normal((SIZE, 3, 10, 8)).astype(np.float32)
+    for _ in range(2):  # twice: the arena is no longer fresh
+        alone = np.concatenate([one.run({"x": sample[np.newaxis]})["y"] for sample in x])
+        np.testing.assert_allclose(several.run({"x": x})["y"], alone, rtol=1e-4, atol=1e-4)
+
+
+def test_memory_is_for_what_is_alive_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sample by sample from the first layer to the last, a batch needs hardly more than one."""
+    monkeypatch.setattr(
+        arrangement, "_masks", lambda _, n, b: [[index is not None for index in b.twins(n)]]
+    )
+    arenas = []
+    for pick in (0, -1):  # the batch by layers of its own, and sample by sample
+        monkeypatch.setattr(arrangement, "_fastest", lambda _, __, found, pick=pick: found[pick])
+        result = compile_model(options_of(tmp_path / str(pick)), Quiet())
+        arenas.append(result.manifest.batches[0].arena_bytes)
+    assert arenas[1] < arenas[0]
+    assert arenas[1] < 2 * result.manifest.arena_bytes
+
+
+TIMES = st.lists(
+    st.tuples(st.integers(1, 100), st.integers(1, 100), st.booleans()), min_size=1, max_size=9
+)
+
+
+@given(times=TIMES, switch=st.integers(0, 60))
+def test_the_choice_is_the_best_of_all(times: list[tuple[int, int, bool]], switch: int) -> None:
+    one, several, can = ([row[i] for row in times] for i in range(3))
+
+    def cost(mask: list[bool]) -> float:
+        if any(m and not c for m, c in zip(mask, can, strict=True)):
+            return math.inf
+        switches = sum(a != b for a, b in itertools.pairwise(mask))
+        ran = sum(o if m else s for m, o, s in zip(mask, one, several, strict=True))
+        return ran + switch * switches
+
+    masks = ([bool(n >> i & 1) for i in range(len(times))] for n in range(1 << len(times)))
+    assert cost(choose(one, several, can, switch)) == min(map(cost, masks))
