@@ -73,7 +73,7 @@ def test_the_definition_runs_where_the_runtime_does_not() -> None:
 
 def test_a_type_that_an_operator_lacks_is_no_model(tmp_path: Path) -> None:
     node = helper.make_node("BitShift", ["x", "x"], ["y"], direction="LEFT")
-    with pytest.raises(InputError, match="BitShift_0.*not valid: Type Error"):
+    with pytest.raises(InputError, match=r"BitShift_0.*not valid: Type Error"):
         load_clean(saved(tmp_path, model_of([node], TensorProto.FLOAT)), {})
 
 
