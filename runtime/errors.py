@@ -54,6 +54,10 @@ class KernelError(VeltairError):
     """A kernel that failed while it ran; the message is the kernel's own."""
 
 
+class SourceError(VeltairError):
+    """A source of counters that can't be opened, or that failed while it was read."""
+
+
 class UnavailableError(VeltairError):
     """The server can't take the query now: it is full, draining, or the deadline can't be met."""
 

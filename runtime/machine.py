@@ -49,7 +49,7 @@ def machine_facts() -> dict[str, str | int]:
         level = (index / "level").read_text().strip()
         kind = (index / "type").read_text().strip()
         if kind != "Instruction":
-            facts[f"l{level}_bytes"] = _bytes((index / "size").read_text().strip())
+            facts[f"l{level}_bytes"] = size_of((index / "size").read_text().strip())
     return facts
 
 
@@ -106,6 +106,7 @@ def _cpuinfo_field(name: str) -> str:
     return ""
 
 
-def _bytes(text: str) -> int:
+def size_of(text: str) -> int:
+    """Parses a size as Linux writes it, `32768K`, into bytes."""
     unit = _UNITS.get(text[-1:], 1)
     return int(text.rstrip("KMG")) * unit

@@ -39,6 +39,8 @@
 #include "native/ipc/status.h"
 #include "native/ipc/worker.h"
 #include "native/proxy/bubble.h"
+#include "native/proxy/perf.h"
+#include "native/proxy/probe_walk.h"
 #include "native/proxy/reference.h"
 #include "native/sched/batcher.h"
 #include "native/sched/batching.h"
@@ -1474,6 +1476,70 @@ void bind_devices(nb::module_& parent) {
 
 // ---- proxy
 
+// (type, config, config1, config2, user_only)
+using PerfEventTuple = std::tuple<uint32_t, uint64_t, uint64_t, uint64_t, bool>;
+
+std::shared_ptr<veltair::proxy::PerfGroup> make_perf_group(
+    const std::vector<PerfEventTuple>& events, int tid, int cpu) {
+  std::vector<veltair::proxy::PerfEvent> converted;
+  converted.reserve(events.size());
+  for (const auto& [type, config, config1, config2, user_only] : events) {
+    converted.push_back({type, config, config1, config2, user_only});
+  }
+  return std::make_shared<veltair::proxy::PerfGroup>(converted, tid, cpu);
+}
+
+// Raises OSError with the kernel's number.
+void translate_perf_error(const std::exception_ptr& pointer, void*) {
+  try {
+    std::rethrow_exception(pointer);
+  } catch (const veltair::proxy::PerfError& error) {
+    PyErr_SetObject(PyExc_OSError, nb::make_tuple(error.code().value(), error.what()).ptr());
+  }
+}
+
+void bind_counting(nb::module_& m) {
+  namespace proxy = veltair::proxy;
+  nb::register_exception_translator(translate_perf_error);
+  m.attr("MOST_PERF_EVENTS") = proxy::PerfState::kMostEvents;
+  nb::class_<proxy::PerfTimes>(m, "PerfTimes", "What a group was counted over.")
+      .def_ro("elapsed_ns", &proxy::PerfTimes::elapsed_ns)
+      .def_ro("enabled_ns", &proxy::PerfTimes::enabled_ns)
+      .def_ro("running_ns", &proxy::PerfTimes::running_ns)
+      .def_ro("by_page", &proxy::PerfTimes::by_page);
+  nb::class_<proxy::PerfGroup>(m, "PerfGroup", "Events counted together on a thread or a cpu.")
+      .def(nb::new_(&make_perf_group), "events"_a, "tid"_a, "cpu"_a)
+      .def(
+          "read",
+          [](proxy::PerfGroup& group, nb::handle counts) {
+            const Buffer buffer(counts, true);
+            return group.read({static_cast<double*>(buffer.data()),
+                               static_cast<size_t>(buffer.size_bytes()) / sizeof(double)});
+          },
+          "counts"_a);
+  nb::class_<proxy::ProbeReading>(m, "ProbeReading", "What the walks since the last one found.")
+      .def_ro("walks", &proxy::ProbeReading::walks)
+      .def_ro("interrupted", &proxy::ProbeReading::interrupted)
+      .def_ro("cpu_ns", &proxy::ProbeReading::cpu_ns)
+      .def_ro("elapsed_ns", &proxy::ProbeReading::elapsed_ns)
+      .def_ro("low", &proxy::ProbeReading::low)
+      .def_ro("median", &proxy::ProbeReading::median)
+      .def_ro("high", &proxy::ProbeReading::high)
+      .def_ro("again", &proxy::ProbeReading::again);
+  const proxy::ProbeOptions defaults;
+  nb::class_<proxy::ProbeWalk>(m, "ProbeWalk", "A thread that walks a little and rests a lot.")
+      .def(nb::new_([](std::vector<int> cpus, int64_t buffer_bytes, int steps, double budget,
+                       int64_t least_rest_ns) {
+             const nb::gil_scoped_release released;
+             return std::make_shared<proxy::ProbeWalk>(
+                 proxy::ProbeOptions{std::move(cpus), buffer_bytes, steps, budget, least_rest_ns});
+           }),
+           "cpus"_a, "buffer_bytes"_a, "steps"_a = defaults.steps, "budget"_a = defaults.budget,
+           "least_rest_ns"_a = defaults.least_rest_ns)
+      .def_prop_ro("buffer_bytes", &proxy::ProbeWalk::buffer_bytes)
+      .def("reading", &proxy::ProbeWalk::reading);
+}
+
 void bind_proxy(nb::module_& parent) {
   namespace proxy = veltair::proxy;
   nb::module_ m = parent.def_submodule("proxy", "What makes and measures interference.");
@@ -1505,6 +1571,7 @@ void bind_proxy(nb::module_& parent) {
             reference.time(times_of(buffer));
           },
           "pass_ns"_a);
+  bind_counting(m);
 }
 
 }  // namespace

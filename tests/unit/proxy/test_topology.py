@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from veltair.proxy.topology import Sides, divided
+from veltair.proxy.topology import Sides, cpu_list, cpu_ranges, divided, shared_cache
 from veltair.runtime.errors import InputError
 
 
@@ -48,3 +48,25 @@ def test_nobody_shares(tmp_path: Path, cpus: list[int]) -> None:
     root = machine(tmp_path, {"0-3": [0, 1, 2, 3], "4-7": [4, 5, 6, 7]})
     with pytest.raises(InputError, match="two processors that share a cache"):
         divided(cpus, root)
+
+
+def test_a_share_of_the_last_cache(tmp_path: Path) -> None:
+    root = machine(tmp_path, {"0-2,8": [0, 1, 2, 8]})
+    (root / "cpu2/cache/index1/size").write_text("32768K\n")
+    cache = shared_cache(2, root)
+    assert cache is not None
+    assert cache.cpus == (0, 1, 2, 8)
+    assert (cache.size_bytes, cache.share_bytes) == (32 << 20, 8 << 20)
+    assert shared_cache(5, root) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"), [("", ()), ("3", (3,)), ("0-2,8", (0, 1, 2, 8)), ("4,0-1", (0, 1, 4))]
+)
+def test_lists_of_processors(text: str, cpus: tuple[int, ...]) -> None:
+    assert cpu_list(text) == cpus
+    assert cpu_list(cpu_ranges(cpus)) == cpus
+
+
+def test_ranges_are_written_as_linux_does() -> None:
+    assert cpu_ranges([8, 0, 1, 2]) == "0-2,8"

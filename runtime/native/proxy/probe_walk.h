@@ -1,0 +1,89 @@
+// A software probe of the caches that cores share: how long a step to a random line takes now.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace veltair::proxy {
+
+struct ProbeOptions {
+  std::vector<int> cpus;            // one: pinned to it; several: wherever among them there is room
+  int64_t buffer_bytes = 0;         // that the walks go through, a part each
+  int steps = 64;                   // a walk: lines touched, so 4 KiB
+  double budget = 0.005;            // of one core: the share of the time that the thread may run
+  int64_t least_rest_ns = 500'000;  // between walks, whatever the budget allows
+};
+
+// What the walks since the last reading found.
+struct ProbeReading {
+  int64_t walks = 0;        // that were not interrupted
+  int64_t interrupted = 0;  // left out: the thread lost its processor within
+  int64_t cpu_ns = 0;       // that the thread ran
+  int64_t elapsed_ns = 0;
+  // ns a step; 0 without walks.
+  double low = 0;  // 10th percentile
+  double median = 0;
+  double high = 0;   // 90th percentile
+  double again = 0;  // median of the same steps a second time, from the core's own cache
+};
+
+// A thread of low priority that wakes, takes some dependent steps through random lines, and rests.
+//
+// Each walk goes on where the last one ended, in one random circle through all lines of the buffer,
+// so a line is met again after buffer / (64 B x steps) walks. Meanwhile others' lines have taken
+// its place in the caches in proportion to their pressure, and what a step then costs is the time
+// to the next cache or memory that has it, under the load that is there. The steps are taken a
+// second time at once: this tells a core that runs slower apart from a memory that does.
+//
+// A walk touches 64 B x steps and no more, a second time the same: 4 KiB of the first-level cache
+// by default, and over time no more of a shared cache than the buffer. The thread rests after each
+// walk so long that all that it runs, the walk, the waking and the clocks, stays within `budget`;
+// but for 100 ms at most, since what takes longer is time that a hypervisor gave to others: a
+// virtual machine's clock of a thread counts it as the thread's.
+//
+// Ownership: owns its memory and its thread; the destructor ends both. Thread-safety: any thread at
+// any time.
+class ProbeWalk {
+ public:
+  static constexpr int64_t kLineBytes = 64;
+
+  // Throws std::invalid_argument for options that make no sense, std::bad_alloc.
+  explicit ProbeWalk(ProbeOptions options);
+  ~ProbeWalk();
+  ProbeWalk(const ProbeWalk&) = delete;
+  ProbeWalk& operator=(const ProbeWalk&) = delete;
+
+  int64_t buffer_bytes() const { return options_.buffer_bytes; }
+  // Empties what was collected.
+  ProbeReading reading();
+
+ private:
+  struct Sample {
+    double cold;
+    double again;
+  };
+
+  void run(std::promise<void> ready);
+  void walk_on();
+  void keep(const Sample& sample, bool interrupted);
+  void rest(int64_t ns) const;
+
+  ProbeOptions options_;
+  const std::byte* memory_ = nullptr;  // the thread's
+  uint64_t place_ = 0;                 // the thread's
+  std::mutex collecting_;              // guards what is below
+  std::vector<Sample> samples_;        // a ring once it is full
+  size_t oldest_ = 0;
+  int64_t interrupted_ = 0;
+  int64_t cpu_ns_ = 0;
+  int64_t begin_ns_ = 0;
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
+
+}  // namespace veltair::proxy
