@@ -15,6 +15,7 @@ from onnx import helper
 
 from veltair.compiler.clean import value_shapes
 from veltair.compiler.definitions import opset_of
+from veltair.compiler.fold import is_random
 from veltair.compiler.nodes import subgraphs, tensor_reads
 from veltair.compiler.partition import Partition, partition
 from veltair.runtime.errors import InputError
@@ -182,8 +183,8 @@ class _Cut:
         opset = opset_of(self.model)
         if node.domain not in ("", "ai.onnx") or not onnx.defs.has(node.op_type, opset):
             return f"its operator is of domain '{node.domain}'"
-        if node.op_type == "IsInf" and node.attribute:
-            return "TVM detects infinities of both signs only"
+        if is_random(node, self.constants):
+            return "it draws at random"
         for name in node.input:
             if name and (why := self._unplaceable(name)):
                 return _FOLLOWS if name in self.producers else why

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 _MOST_BYTES = 1 << 26  # of what is folded: beyond, a constant costs more than what makes it
-_RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")  # how such operators' names begin
+_RANDOM = ("Random", "Bernoulli", "Multinomial")  # how such operators' names begin
 
 
 def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -40,11 +40,27 @@ def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
     return folded
 
 
+def draws(model: onnx.ModelProto) -> bool:
+    """Whether a run's outputs are random, so that no two agree."""
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    return any(is_random(node, constants) for node in model.graph.node)
+
+
+def is_random(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:
+    """Whether a node draws numbers: by its operator, or as `Dropout` does in training."""
+    if node.op_type != "Dropout":
+        return str(node.op_type).startswith(_RANDOM)
+    training = node.input[2] if len(node.input) > 2 else ""
+    if training not in constants:
+        return bool(training)
+    return bool(np.any(numpy_helper.to_array(constants[training])))
+
+
 def _is_foldable(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:
     """Whether it is the same in each run; operators with subgraphs are left alone."""
     runs_subgraph = any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute)
     known = all(name in constants for name in node.input if name)
-    return known and not runs_subgraph and not node.op_type.startswith(_RANDOM)
+    return known and not runs_subgraph and not is_random(node, constants)
 
 
 def _made(

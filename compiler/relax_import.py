@@ -12,12 +12,12 @@ import onnx
 import tvm
 from onnx import helper, numpy_helper
 from tvm import relax, te
-from tvm.relax.frontend.onnx import from_onnx
 
 from veltair.compiler.binding import Array
 from veltair.compiler.graph import Graph, Op
 from veltair.compiler.kernels.default import has_reductions
 from veltair.compiler.nodes import describe
+from veltair.compiler.onnx_importer import Importer
 from veltair.runtime.errors import UnsupportedOperatorError
 
 _LARGEST = {float(np.finfo(dtype).max) for dtype in (np.float16, np.float32, np.float64)}
@@ -109,9 +109,8 @@ class _Lowering:
         model = self._model()
         # TVM takes a size of 0 in the model for an unknown one.
         sizes = {i.name: list(self._shape(i.name)) for i in model.graph.input}
-        module = from_onnx(
-            model, shape_dict=sizes, keep_params_in_input=False, sanitize_input_names=False
-        )
+        importer = Importer(sizes, "float32", keep_params_in_input=False, sanitize=False)
+        module = importer.from_onnx(model.graph, self.graph.opset)
         passes = tvm.transform.Sequential(
             [
                 relax.transform.FoldConstant(),
@@ -206,14 +205,15 @@ class _Lowering:
         made = dict(self.shapes)
         for name, value in zip(self.op.outputs, results, strict=True):
             self._check_kind(name, value, made)
-            if isinstance(value, str) and value in self.shapes and value not in renames:
+            shape = self.physical.get(name, self.graph.tensors[name].shape)
+            made_here = isinstance(value, str) and value in self.shapes and value not in renames
+            if isinstance(value, str) and made_here and self.shapes[value][0] == shape:
                 renames[value] = name
                 del self.shapes[value]
             else:
                 source = renames.get(value, value) if isinstance(value, str) else value
-                tensor = self.graph.tensors[name]
-                shape = self.physical.get(name, tensor.shape)
-                func = copy_function(shape, tensor.dtype)
+                known = made[value][0] if isinstance(value, str) and value in made else shape
+                func = copy_function(shape, self.graph.tensors[name].dtype, known)
                 copies.append(TirCall(func=func, name="copy", inputs=(source,), outputs=(name,)))
         renamed = [
             replace(
@@ -238,11 +238,18 @@ class _Lowering:
         else:
             source = self.graph.tensors[value]
             actual = (self.physical.get(value, source.shape), source.dtype)
-        if actual != expected:
+        if actual != expected and not _is_scalar_of(actual, expected):
             raise ValueError(
                 f"'{name}' becomes {actual[1]}{list(actual[0])}, in ONNX it is "
                 f"{expected[1]}{list(expected[0])}"
             )
+
+
+def _is_scalar_of(
+    actual: tuple[tuple[int, ...], str], expected: tuple[tuple[int, ...], str]
+) -> bool:
+    """Whether they are one element each: TVM has one of no dimensions as one of one, and so on."""
+    return actual[1] == expected[1] and math.prod(actual[0]) == math.prod(expected[0]) == 1
 
 
 def _with_infinite_starts(func: Any) -> Any:  # noqa: ANN401 (tvm.tirx.PrimFunc)
@@ -262,10 +269,19 @@ def _with_infinite_starts(func: Any) -> Any:  # noqa: ANN401 (tvm.tirx.PrimFunc)
     return tvm.ir.load_json(json.dumps(tree)) if changed else func
 
 
-def copy_function(shape: tuple[int, ...], dtype: str) -> Any:  # noqa: ANN401 (tvm.tirx.PrimFunc)
-    """A PrimFunc that copies a dense tensor."""
-    data = te.placeholder(shape, dtype, name="data")
-    out = te.compute(shape, lambda *index: data[index], name="copy")
+def copy_function(shape: tuple[int, ...], dtype: str, source: tuple[int, ...] | None = None) -> Any:  # noqa: ANN401 (tvm.tirx.PrimFunc)
+    """A PrimFunc that copies a dense tensor.
+
+    Args:
+        shape: of the copy.
+        dtype: of both.
+        source: shape of what is copied where it is another, of one element.
+    """
+    known = shape if source is None else source
+    data = te.placeholder(known, dtype, name="data")
+    out = te.compute(
+        shape, lambda *at: data(*(at if known == shape else [0] * len(known))), name="copy"
+    )
     return te.create_prim_func([data, out])
 
 

@@ -1,0 +1,110 @@
+"""Operators of our own against ONNX's reference implementation, at what ONNX's tests leave out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from veltair.compiler.backend import VeltairBackend
+from veltair.compiler.binding import Array
+from veltair.compiler.te_operators.resize import Axis, Mode, taps
+from veltair.runtime.artifact import available_isa
+
+compiled = pytest.mark.skipif(available_isa() is None, reason="this CPU can't run kernels")
+X = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
+
+
+def ints(*values: int) -> Array:
+    return np.array(values, np.int64)
+
+
+CASES: dict[str, tuple[str, list[Array | None], dict[str, Any]]] = {
+    "resize_cubic_fp16": (
+        "Resize",
+        [X.astype(np.float16), None, np.float32([1, 1, 1.7, 0.6])],
+        {"mode": "cubic", "coordinate_transformation_mode": "half_pixel"},
+    ),
+    "resize_nearest_int": (
+        "Resize",
+        [(X * 9).astype(np.int32), None, None, ints(2, 3, 9, 2)],
+        {"mode": "nearest", "nearest_mode": "ceil"},
+    ),
+    "pad_dynamic_value": ("Pad", [X, ints(0, 1, 0, 2, 1, 0, 2, 1), np.float32(7)], {}),
+    "pad_wrap": ("Pad", [X, ints(0, 0, 3, 1, 0, 0, 2, 4)], {"mode": "wrap"}),
+    "cumsum": ("CumSum", [X, np.array(2)], {"reverse": 1, "exclusive": 1}),
+    "l1": ("LpNormalization", [np.maximum(X, 0) * [1, 1, 0, 1, 1]], {"axis": 2, "p": 1}),
+    "layer_norm": (
+        "LayerNormalization",
+        [X, np.ones((4, 5), np.float32) * 3, np.ones((4, 5), np.float32)],
+        {"axis": 2},
+    ),
+    "one_hot": (
+        "OneHot",
+        [ints(0, -1, 3, 7), np.array(4), np.float32([-1, 2])],
+        {"axis": 0},
+    ),
+    "pow": ("Pow", [np.int32([2, -3, 0]), np.float32([3, 2, 0])], {}),
+    "is_inf": ("IsInf", [np.float32([1, np.inf, -np.inf, np.nan])], {"detect_positive": 0}),
+    "reverse": ("ReverseSequence", [X[0], ints(1, 3, 2, 3)], {"time_axis": 0, "batch_axis": 1}),
+    "all_true": ("ReduceMin", [X > -1, ints(-1, 1)], {"keepdims": 0}),
+    "dft": ("DFT", [X[..., :2], None, np.array(1)], {}),
+    "irfft": ("DFT", [X[..., :2], np.array(6), np.array(2)], {"inverse": 1, "onesided": 1}),
+    "shift": (
+        "BitShift",
+        [np.int32([-8, 8, 8, -8]), np.int32([1, 40, -1, 40])],
+        {"direction": "RIGHT"},
+    ),
+    "mod": ("Mod", [np.float32([-3, 3, 5.5, 0]), np.float32([np.inf, -2, 2, -np.inf])], {}),
+    "bits": ("BitCast", [X], {"to": onnx.TensorProto.INT32}),
+    "eye": ("EyeLike", [np.zeros((3, 5), np.int32)], {"k": -1, "dtype": onnx.TensorProto.DOUBLE}),
+}
+
+
+@compiled
+@pytest.mark.parametrize("case", CASES)
+def test_it_computes_what_onnx_defines(case: str) -> None:
+    kind, given, attributes = CASES[case]
+    names = [f"i{n}" if array is not None else "" for n, array in enumerate(given)]
+    arrays = [array.astype(array.dtype) for array in given if array is not None]
+    if case == "l1":
+        arrays = [array.astype(np.float32) for array in arrays]
+    node = helper.make_node(kind, names, ["y"], **attributes)
+    ends = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in zip([n for n in names if n], arrays, strict=True)
+    ]
+    graph = helper.make_graph([node], "g", ends, [onnx.ValueInfoProto(name="y")])
+    model = onnx.shape_inference.infer_shapes(helper.make_model(graph))
+    inputs = {value.name: array for value, array in zip(ends, arrays, strict=True)}
+    (expected,) = ReferenceEvaluator(model).run(None, inputs)
+    model.graph.output[0].CopyFrom(
+        helper.make_tensor_value_info(
+            "y", helper.np_dtype_to_tensor_dtype(expected.dtype), expected.shape
+        )
+    )
+    rep = VeltairBackend.prepare(model)
+    (y,) = rep.run(arrays)
+    assert y.dtype == expected.dtype
+    tolerance = 2e-2 if y.dtype == np.float16 else 1e-5
+    assert np.allclose(y, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+    assert not any(layer.fallback for m in rep.manifests for layer in m.layers)
+
+
+def test_an_axis_that_stays_takes_each_element_once() -> None:
+    for kind in ("nearest", "linear", "cubic"):
+        mode = Mode(
+            kind=kind,
+            coordinates="half_pixel",
+            rounding="floor",
+            cubic_a=-0.75,
+            exclude_outside=False,
+            antialias=False,
+        )
+        places, weights = taps(Axis(size=4, out=4, scale=1.0), mode)
+        assert places.tolist() == [[0], [1], [2], [3]]
+        assert (weights == 1).all()
