@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from veltair.proxy.bubbles import BYTES_PER_GB, BYTES_PER_MB, Bubbles, settings_of
+from veltair.proxy.ending import ended_by_signals
 from veltair.runtime.errors import InputError, VeltairError
 from veltair.runtime.files import write_whole
 from veltair.runtime.machine import machine_facts
 from veltair.runtime.server.guardian import stop_with_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from veltair.proxy.bubbles import Achieved, BubbleSettings
 
 _WINDOW_S = 0.1
-_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _CLOSE = 0.05  # of the rate: what counts as kept
 
 
@@ -62,7 +60,7 @@ def command(
         raise InputError(
             f"--json {json_file}: there is no folder {json_file.parent}; create it first"
         )
-    with _ended_by_signals() as ended:
+    with ended_by_signals() as ended:
         if parent is not None:
             _end_with(parent)
         with Bubbles(cpus, settings.footprint_bytes) as bubbles:
@@ -123,18 +121,6 @@ def _last_cpus(cores: int) -> tuple[int, ...]:
             f"{len(usable)}"
         )
     return tuple(usable[-cores:])
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[threading.Event]:
-    """An event that the signals which end a command set, so that it can end in its own way."""
-    ended = threading.Event()
-    before = {number: signal.signal(number, lambda _n, _f: ended.set()) for number in _ENDS}
-    try:
-        yield ended
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _end_with(parent: int) -> None:

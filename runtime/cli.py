@@ -79,6 +79,10 @@ COMMANDS = {
         module="veltair.proxy.bubble_command",
         summary="Disturb what else runs, by a set footprint and bandwidth.",
     ),
+    "counters": Command(
+        module="veltair.proxy.counters_command",
+        summary="List what tells of interference here, and read it.",
+    ),
     "loadgen": Command(
         module="veltair.eval.loadgen_command",
         summary="Load a server with MLPerf LoadGen and report what it kept.",
