@@ -43,6 +43,34 @@ void freed_blocks_are_used_again() {
   pool.free(first);
 }
 
+void a_larger_block_serves_a_smaller_request() {
+  WorkspacePool pool;
+  void* large = pool.allocate(1 << 20);
+  void* small = pool.allocate(1 << 12);
+  pool.free(large);
+  pool.free(small);
+  CHECK(pool.allocate(1 << 12) == small);  // the smallest that is large enough
+  CHECK(pool.allocate(1 << 12) == large);
+  pool.free(large);
+  pool.free(small);
+  CHECK(pool.idle_bytes() == (1 << 20) + (1 << 12));
+}
+
+void idle_blocks_make_room_for_a_larger_one() {
+  WorkspacePool pool;
+  void* held = pool.allocate(1 << 12);
+  void* idle = pool.allocate(1 << 12);
+  pool.free(idle);
+  void* large = pool.allocate(1 << 20);
+  CHECK(pool.idle_bytes() == 0);
+  std::memset(held, 1, 1 << 12);  // what is in use stays
+  std::memset(large, 2, 1 << 20);
+  CHECK(static_cast<unsigned char*>(held)[(1 << 12) - 1] == 1);
+  pool.free(held);
+  pool.free(large);
+  CHECK(pool.idle_bytes() == (1 << 20) + (1 << 12));
+}
+
 void impossible_sizes_are_refused() {
   WorkspacePool pool;
   CHECK(pool.allocate(UINT64_MAX) == nullptr);
@@ -72,6 +100,8 @@ int main() {
   using namespace veltair::engine;
   blocks_are_aligned_and_apart();
   freed_blocks_are_used_again();
+  a_larger_block_serves_a_smaller_request();
+  idle_blocks_make_room_for_a_larger_one();
   impossible_sizes_are_refused();
   blocks_may_move_between_threads();
   return 0;

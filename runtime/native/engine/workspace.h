@@ -7,7 +7,9 @@
 
 namespace veltair::engine {
 
-// Keeps freed blocks by size, so that a kernel's second run asks the system for nothing.
+// Keeps freed blocks by size, so that a kernel's second run asks the system for nothing. A kernel
+// takes the smallest that is large enough; where none is, those that are idle make room for a
+// larger one, so that the memory is what the kernel with the most needs, not what all need.
 //
 // Thread-safety: none; each thread uses its own, `of_this_thread`. A block may be freed into
 // another thread's pool than it came from: it carries its size class and moves over.
@@ -41,7 +43,11 @@ class WorkspacePool {
     int size_class;
   };
 
+  Header* take(int size_class);
+  void release_below(int size_class);
+
   std::array<Header*, kClasses> idle_{};
+  uint64_t filled_ = 0;  // a bit for each size class that has an idle block
   uint64_t idle_bytes_ = 0;
 };
 
