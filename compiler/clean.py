@@ -33,6 +33,7 @@ from veltair.compiler.definitions import (
 from veltair.compiler.fold import fold_constants
 from veltair.compiler.nodes import all_nodes, describe, subgraphs
 from veltair.compiler.onnx_file import LARGE_BYTES, load_weights, read_model
+from veltair.compiler.optimiser import CrashError, optimiser
 from veltair.runtime.errors import InputError, UnsupportedOperatorError
 from veltair.runtime.scratch import scratch
 
@@ -40,10 +41,12 @@ OLDEST_OPSET = 7  # older ones are converted
 # The newest that every ONNX Runtime that we take reads; later ones only add types.
 _NEWEST_IR = 10
 _SETTLED_OPSET = 21
-# Elements of a row of which ONNX follows each, as if it were a shape.
-_MOST_PROPAGATED = 1 << 14
-# It makes a Gemm of a product and its bias by flattening, which hides what follows from fusion.
-_UNWANTED = ("MatMulAddFusion",)
+# Where ONNX follows the elements of rows as if these were shapes, and how many it may: each takes
+# a microsecond and a hundred bytes.
+_FOLLOWED = ("Add", "Cast", "Concat", "Gather", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze")
+_MOST_FOLLOWED = 1 << 20
+# Beside its own, of numbers that it makes vectors of.
+_INFERENCE_ERRORS = (onnx.shape_inference.InferenceError, ValueError)
 # How it says that it lacks what the model has, and doesn't say that the model is wrong.
 _LACKING = re.compile(r"NOT_IMPLEMENTED|Type Error|not supported|under development|locale")
 # How it names a node in what it says, and what it says of itself: its files and ours.
@@ -235,28 +238,59 @@ def _optimise(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
         before, after = folder / "before.onnx", folder / "after.onnx"
         _save(model, before)
         # Inference copies a model several times over: the weights come behind it.
-        with contextlib.suppress(onnx.shape_inference.InferenceError):  # the optimiser says why
+        with contextlib.suppress(*_INFERENCE_ERRORS):  # the optimiser says why
             _check_sizes(path, infer_shapes(onnx.load(before, load_external_data=False)))
-        try:
-            _run_optimiser(before, after)
-        except Exception:  # ONNX Runtime's exceptions share no base but Exception
-            _name_nodes(model)  # so that what it says names one
-            _save(model, before)
-            try:
-                _run_optimiser(before, after)
-            except Exception as error:
-                onnx.load_external_data_for_model(model, str(folder))
-                explained = _explain(path, model, error)
-                if _LACKING.search(str(error)):
-                    raise _RefusedError from explained
-                raise explained from error
+        _run_optimiser(path, model, before, after)
         try:
             model = infer_shapes(onnx.load(after, load_external_data=False))
-        except onnx.shape_inference.InferenceError as error:
-            raise _explain(path, model, error) from error
+        except _INFERENCE_ERRORS as error:
+            raise _explain(path, model, str(error)) from error
         _check_sizes(path, model)
         onnx.load_external_data_for_model(model, str(folder))
         return model
+
+
+def _run_optimiser(path: Path, model: onnx.ModelProto, before: Path, after: Path) -> None:
+    try:
+        if not optimiser().run(before, after, LARGE_BYTES):
+            return
+        _name_nodes(model)  # so that what it says names one
+        _save(model, before)
+        refusal = optimiser().run(before, after, LARGE_BYTES)
+    except CrashError as error:
+        culprit = _crashing(before, after)
+        where = f"{describe(culprit)}: " if culprit is not None else ""
+        raise InputError(
+            f"{path}: {where}ONNX Runtime crashes on it ({error}); check its attributes and its "
+            "constants, and export the model again"
+        ) from error
+    explained = _explain(path, model, refusal)
+    if _LACKING.search(refusal):
+        onnx.load_external_data_for_model(model, str(before.parent))
+        raise _RefusedError from explained
+    raise explained
+
+
+def _crashing(before: Path, after: Path) -> onnx.NodeProto | None:
+    """The node without which ONNX Runtime doesn't crash; None where it crashes on none alone."""
+    model = onnx.load(before, load_external_data=False)
+    nodes = list(model.graph.node)
+    file = before.with_name("part.onnx")  # its weights are those of `before`
+    fewest, most = 1, len(nodes) + 1
+    while fewest < most:
+        middle = (fewest + most) // 2
+        del model.graph.node[:]
+        model.graph.node.extend(nodes[:middle])
+        del model.graph.output[:]
+        made = [name for node in nodes[:middle] for name in node.output if name]
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
+        file.write_bytes(model.SerializeToString())
+        try:
+            optimiser().run(file, after, LARGE_BYTES)
+            fewest = middle + 1
+        except CrashError:
+            most = middle
+    return nodes[most - 1] if most <= len(nodes) else None
 
 
 def _save(model: onnx.ModelProto, file: Path) -> None:
@@ -267,26 +301,6 @@ def _save(model: onnx.ModelProto, file: Path) -> None:
         save_as_external_data=True,
         location=f"{file.stem}.bin",
         size_threshold=LARGE_BYTES,
-    )
-
-
-def _run_optimiser(before: Path, after: Path) -> None:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.optimized_model_filepath = str(after)
-    options.add_session_config_entry(
-        "session.optimized_model_external_initializers_file_name", f"{after.stem}.bin"
-    )
-    options.add_session_config_entry(
-        "session.optimized_model_external_initializers_min_size_in_bytes", str(LARGE_BYTES)
-    )
-    onnxruntime.InferenceSession(
-        str(before),
-        options,
-        providers=["CPUExecutionProvider"],
-        disabled_optimizers=list(_UNWANTED),
     )
 
 
@@ -307,9 +321,7 @@ def _clean_alone(
     for opset in dict.fromkeys((opset_of(model), stated)):
         _state_opset(model, opset)
         with contextlib.suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-            typed = onnx.shape_inference.infer_shapes(
-                model, check_type=True, strict_mode=True, data_prop=True
-            )
+            typed = _inferred(model, check_type=True, strict_mode=True)
             _check_sizes(path, typed)
             return infer_shapes(fold_constants(typed))
     explained = refusal.__cause__
@@ -327,15 +339,15 @@ def _name_nodes(model: onnx.ModelProto) -> None:
         taken.add(node.name)
 
 
-def _explain(path: Path, model: onnx.ModelProto, error: Exception) -> Exception:
+def _explain(path: Path, model: onnx.ModelProto, refusal: str) -> Exception:
     """Turns ONNX Runtime's refusal into ours, naming the node if its text does."""
-    text = _OWN_PLACES.sub("", _first_line(error)).strip()
+    text = _OWN_PLACES.sub("", refusal.strip().partition("\n")[0]).strip()
     named = {node.name: node for node in all_nodes(model.graph)}
     quoted = [found for pattern in _QUOTED for found in pattern.findall(text)]
     node = next((named[name] for name in quoted if name in named), None)
     if node is None:
         return InputError(f"{path}: not a valid ONNX model: {text}; export it again")
-    if "NOT_IMPLEMENTED" in str(error) and f" {node.op_type}(" in text:
+    if "NOT_IMPLEMENTED" in refusal and f" {node.op_type}(" in text:
         return UnsupportedOperatorError(f"{describe(node)}: {text}")
     return InputError(f"{path}: {describe(node)}: not valid: {text}; export it again")
 
@@ -346,24 +358,27 @@ def infer_shapes(model: onnx.ModelProto, *, strict: bool = False) -> onnx.ModelP
     Raises:
         onnx.shape_inference.InferenceError: it is strict, and shapes don't fit each other.
     """
-    inferred = onnx.shape_inference.infer_shapes(model)
-    if _longest_concatenation(model, value_shapes(inferred)) <= _MOST_PROPAGATED:
-        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=True)
-    elif strict:
-        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True)
+    inferred = _inferred(model, strict_mode=strict)
     _name_nodes(inferred)
     return inferred
+
+
+def _inferred(model: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
+    """A copy with shapes; shapes that others are computed from are followed where these are few."""
+    plain = value_shapes(onnx.shape_inference.infer_shapes(model))
+    is_cheap = _followed(model, plain) <= _MOST_FOLLOWED
+    return onnx.shape_inference.infer_shapes(model, data_prop=is_cheap, **options)
 
 
 def _check_sizes(path: Path, model: onnx.ModelProto) -> None:
     check_sizes(path, model, value_shapes(model))
 
 
-def _longest_concatenation(model: onnx.ModelProto, shapes: Mapping[str, tuple[Shape, int]]) -> int:
-    """Elements of the longest row that is put together: inference would do so, at some cost."""
-    joined = (n.output[0] for n in model.graph.node if n.op_type == "Concat" and len(n.output))
-    rows = (shapes[name][0] for name in joined if name in shapes)
-    return max((shape[0] for shape in rows if len(shape) == 1), default=0)
+def _followed(model: onnx.ModelProto, shapes: Mapping[str, tuple[Shape, int]]) -> int:
+    """Elements of the rows that inference would follow one by one, whatever they are."""
+    made = (n.output[0] for n in model.graph.node if n.op_type in _FOLLOWED and len(n.output))
+    rows = (shapes[name][0] for name in made if name in shapes)
+    return sum(shape[0] for shape in rows if len(shape) == 1)
 
 
 def value_shapes(model: onnx.ModelProto) -> dict[str, tuple[Shape, int]]:

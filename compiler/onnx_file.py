@@ -19,6 +19,7 @@ from veltair.compiler.checks.tensors import (
     constants_of,
     size_bytes,
 )
+from veltair.compiler.checks.text import check_text
 from veltair.compiler.sparse import make_dense
 from veltair.runtime.errors import InputError
 
@@ -55,6 +56,7 @@ def read_model(path: Path) -> onnx.ModelProto:
         )
     if not model.opset_import:
         raise InputError(f"{path}: not an ONNX model, or truncated (no opset); export it again")
+    check_text(path, model)
     check_functions(path, model)
     check_declared(path, model)
     check_tensors(path, model)

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+from google.protobuf.message import EncodeError
 from onnx.reference import ReferenceEvaluator
 
 from veltair.compiler.binding import Array
 from veltair.runtime.errors import MismatchError
 from veltair.runtime.manifest import Manifest, TensorSpec
 from veltair.runtime.model import Model, sample_inputs
+from veltair.runtime.scratch import scratch
 
 Run = Callable[[Mapping[str, Array]], Sequence[Any]]  # inputs by name to outputs
 TOLERANCE = 1e-3  # largest difference to ONNX Runtime, as a share of the output's range
@@ -42,12 +44,27 @@ def reference_run(model: onnx.ModelProto, *, optimised: bool = True) -> Run:
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        session = onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        session = _session(model, options)
     except Exception:  # its exceptions share no other base; of a wrong model, a compile has ended
         return partial(ReferenceEvaluator(model).run, None)
     return partial(session.run, None)
+
+
+def _session(
+    model: onnx.ModelProto, options: onnxruntime.SessionOptions
+) -> onnxruntime.InferenceSession:
+    make = partial(
+        onnxruntime.InferenceSession, sess_options=options, providers=["CPUExecutionProvider"]
+    )
+    try:
+        return make(model.SerializeToString())
+    except EncodeError:  # over 2 GB, which only files with data beside them hold
+        with scratch("reference") as folder:
+            file = folder / "model.onnx"
+            onnx.save(model, file, save_as_external_data=True, location="model.bin")
+            session = make(str(file))
+            onnx.load_external_data_for_model(model, str(folder))  # saving has moved it out
+            return session
 
 
 def check(loaded: Model, reference: Reference) -> float:

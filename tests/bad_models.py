@@ -130,6 +130,14 @@ def no_opset(folder: Path) -> Path:
     return path
 
 
+@_bad_file(r"graph\.node\[0\]\.input\[0\] isn't text")
+def name_that_is_no_text(folder: Path) -> Path:
+    path = folder / "model.onnx"
+    model = model_of([node("Relu", "bytes", "y")], [X], [Y])
+    path.write_bytes(model.SerializeToString().replace(b"bytes", b"by\xc3\x28s"))
+    return path
+
+
 # --- external data --------------------------------------------------------------------------------
 
 
@@ -286,6 +294,21 @@ def steps_of_nothing() -> onnx.ModelProto:
     image = [value("x", [1, 4, 8, 8])]
     pool = node("MaxPool", "x", "y", kernel_shape=[2, 2], strides=[0, 0])
     return model_of([pool], image, [value("y", None)])
+
+
+@_bad(r"SplitToSequence, node 'n_parts'.*ONNX Runtime crashes on it \(SIGFPE\)")
+def parts_of_nothing() -> onnx.ModelProto:
+    nodes = [
+        node("Relu", "x", "r"),
+        node("SplitToSequence", "r size", "parts", axis=0),
+        node("ConcatFromSequence", "parts", "y", axis=0),
+    ]
+    return model_of(nodes, [X], [Y], size=np.array(0))
+
+
+@_bad("n_out")
+def loop_over_nothing() -> onnx.ModelProto:
+    return model_of([node("Loop", "x", "out")], [X], [value("out", None)])
 
 
 # --- graphs ---------------------------------------------------------------------------------------
@@ -559,6 +582,15 @@ def ranged() -> onnx.ModelProto:
         **{"from": np.float32(0).reshape(()), "to": np.full((), 1e12, np.float32)},
         by=np.ones((), np.float32),
     )
+
+
+@_bad("n_big.*'big'")
+def ranged_and_added() -> onnx.ModelProto:
+    """A row that is too long, where something else is wrong too."""
+    model = ranged()
+    model.graph.node.extend([node("Add", "big sum", "more"), node("MatMul", "x", "z")])
+    model.graph.output.append(value("z", None))
+    return model
 
 
 @_bad("n_d")

@@ -145,9 +145,9 @@ def _clip(rewriter: Rewriter, op: Op) -> None:
     for i, name in enumerate(op.inputs[1:3]):
         if name:
             data = rewriter.data(name)
-            if data is None:
+            if data is None or data.size != 1:  # what ONNX doesn't allow, TVM may say
                 return emit_default(rewriter, op)
-            bounds[i] = float(data)
+            bounds[i] = float(data.item())
     lo, hi = bounds
     # A bound beyond float32 would overflow to infinity, and NaN bounds never hold: both are absent.
     limit = float(np.finfo(np.float32).max)

@@ -108,7 +108,7 @@ def test_functions_that_call_on_and_on_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_row_too_long_to_follow_is_read(tmp_path: Path) -> None:
-    half = np.arange(1 << 14)
+    half = np.arange(1 << 20)
     nodes = [node("Concat", "a b", "all", axis=0), node("Gather", "all i", "y")]
     model = model_of(
         nodes, [value("i", [2], TensorProto.INT64)], [value("y", None, TensorProto.INT64)],
@@ -124,3 +124,17 @@ def test_a_type_within_a_sequence_is_checked(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="value 's' is of type 999"):
         read(saved(tmp_path, model))
+
+
+def test_bounds_that_are_rows_are_left_to_others(tmp_path: Path) -> None:
+    model = model_of([node("Clip", "x low", "y")], [X], [Y], low=np.zeros(3, np.float32))
+    assert read(saved(tmp_path, model)).graph.outputs == ("y",)
+
+
+def test_a_crash_of_onnx_runtime_costs_nothing_else(tmp_path: Path) -> None:
+    crash = CASES["parts_of_nothing"].write(tmp_path)
+    for _ in range(2):
+        with pytest.raises(InputError, match="crashes on it"):
+            read(crash)
+        assert read(saved(tmp_path, relu_model())).graph.outputs == ("y",)
+        crash = CASES["parts_of_nothing"].write(tmp_path)

@@ -1,0 +1,88 @@
+"""Has a child process clean models with ONNX Runtime, which some of them crash."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+
+class CrashError(Exception):
+    """ONNX Runtime has crashed; the message says how. Never leaves the front end."""
+
+
+class Optimiser:
+    """Keeps a child from one model to the next: starting it takes longer than a small model."""
+
+    def __init__(self) -> None:
+        """Starts nothing yet."""
+        self._child: subprocess.Popen[str] | None = None
+
+    def run(self, before: Path, after: Path, large_bytes: int) -> str:
+        """Writes a cleaned model.
+
+        Args:
+            before: the model's file.
+            after: the file to write; large weights lie beside it.
+            large_bytes: what is large.
+
+        Returns:
+            What ONNX Runtime says against the model; empty where it takes it.
+
+        Raises:
+            CrashError: it said nothing any more.
+        """
+        child = self._started()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            with contextlib.suppress(BrokenPipeError):  # then there is no answer either
+                request = json.dumps([str(before), str(after), large_bytes])
+                child.stdin.write(f"{request}\n")
+                child.stdin.flush()
+            answer = child.stdout.readline()
+        except BaseException:
+            self.stop()  # what it would answer later belongs to nobody
+            raise
+        if not answer:
+            code = child.wait()
+            self.stop()
+            raise CrashError(signal.Signals(-code).name if code < 0 else f"exit code {code}")
+        refusal, ends = json.loads(answer)
+        if ends:
+            self.stop()
+        return str(refusal)
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._child is not None and self._child.poll() is not None:
+            self.stop()
+        if self._child is None:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "veltair.compiler.optimiser_child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        return self._child
+
+    def stop(self) -> None:
+        """Ends the child; the next model starts another."""
+        if self._child is None:
+            return
+        self._child.kill()
+        self._child.wait()
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        self._child = None
+
+
+@functools.cache
+def optimiser() -> Optimiser:
+    """This process's; its child ends with it."""
+    return Optimiser()

@@ -1,0 +1,71 @@
+"""The process that has ONNX Runtime clean models: `python -m veltair.compiler.optimiser_child`.
+
+It reads the files of a model from its input, a line each time, and answers on its output. A model
+on which ONNX Runtime crashes takes this process with it and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+
+import onnxruntime
+
+from veltair.compiler.search.dependents import depend_on
+
+# It makes a Gemm of a product and its bias by flattening, which hides what follows from fusion.
+_UNWANTED = ("MatMulAddFusion",)
+_MOST_KEPT_BYTES = 256 << 20  # where it has used more, it ends and gives it back
+
+
+def optimise(before: Path, after: Path, large_bytes: int) -> None:
+    """Writes what ONNX Runtime's basic optimisations make of a model.
+
+    Args:
+        before: the model's file.
+        after: the file to write; large weights lie beside it, in one of its name and `.bin`.
+        large_bytes: what is large.
+
+    Raises:
+        Exception: ONNX Runtime refuses the model; its exceptions share no other base.
+    """
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.optimized_model_filepath = str(after)
+    options.add_session_config_entry(
+        "session.optimized_model_external_initializers_file_name", f"{after.stem}.bin"
+    )
+    options.add_session_config_entry(
+        "session.optimized_model_external_initializers_min_size_in_bytes", str(large_bytes)
+    )
+    onnxruntime.InferenceSession(
+        str(before),
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=list(_UNWANTED),
+    )
+
+
+def main() -> None:
+    """Serves until the input ends, or until it has used much memory."""
+    depend_on(os.getppid())
+    for line in sys.stdin:
+        before, after, large_bytes = json.loads(line)
+        refusal = ""
+        try:
+            optimise(Path(before), Path(after), large_bytes)
+        except Exception as error:  # it is told to the parent, who knows the model
+            refusal = str(error) or type(error).__name__
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps([refusal, used > _MOST_KEPT_BYTES]), flush=True)
+        if used > _MOST_KEPT_BYTES:
+            return
+
+
+if __name__ == "__main__":
+    main()
