@@ -17,9 +17,10 @@ import onnx
 from onnx import numpy_helper
 
 from veltair.compiler.binding import Array, Shape
-from veltair.compiler.clean import infer_shapes, value_shapes
+from veltair.compiler.clean import infer_shapes
 from veltair.compiler.front import Front, Source, lowered
 from veltair.compiler.graph import Graph
+from veltair.compiler.inference import value_shapes
 from veltair.compiler.nodes import describe
 from veltair.compiler.reference import (
     TOLERANCE,

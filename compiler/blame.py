@@ -10,8 +10,8 @@ import tvm
 
 from veltair.compiler import codegen
 from veltair.compiler.binding import Array
-from veltair.compiler.clean import value_shapes
 from veltair.compiler.graph import Graph, Op, from_model
+from veltair.compiler.inference import value_shapes
 from veltair.compiler.reference import TOLERANCE, answered, reference_run, relative_difference
 from veltair.compiler.relax_import import Region, lower_region
 from veltair.runtime.errors import UnsupportedOperatorError

@@ -11,7 +11,6 @@ import functools
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 import onnx
 import onnx.inliner
@@ -19,7 +18,7 @@ import onnx.shape_inference
 import onnx.version_converter
 import onnxruntime
 
-from veltair.compiler.binding import Array, Shape, bind, dims
+from veltair.compiler.binding import Array, Shape, bind
 from veltair.compiler.checks.attributes import check_attributes
 from veltair.compiler.checks.sizes import check_sizes
 from veltair.compiler.definitions import (
@@ -31,9 +30,10 @@ from veltair.compiler.definitions import (
     opset_of,
 )
 from veltair.compiler.fold import fold_constants
+from veltair.compiler.inference import inferred, value_shapes
 from veltair.compiler.nodes import all_nodes, describe, subgraphs
 from veltair.compiler.onnx_file import LARGE_BYTES, load_weights, read_model
-from veltair.compiler.optimiser import CrashError, optimiser
+from veltair.compiler.onnx_process import CrashError, onnx_process
 from veltair.runtime.errors import InputError, UnsupportedOperatorError
 from veltair.runtime.scratch import scratch
 
@@ -41,12 +41,6 @@ OLDEST_OPSET = 7  # older ones are converted
 # The newest that every ONNX Runtime that we take reads; later ones only add types.
 _NEWEST_IR = 10
 _SETTLED_OPSET = 21
-# Where ONNX follows the elements of rows as if these were shapes, and how many it may: each takes
-# a microsecond and a hundred bytes.
-_FOLLOWED = ("Add", "Cast", "Concat", "Gather", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze")
-_MOST_FOLLOWED = 1 << 20
-# Beside its own, of numbers that it makes vectors of.
-_INFERENCE_ERRORS = (onnx.shape_inference.InferenceError, ValueError)
 # How it says that it lacks what the model has, and doesn't say that the model is wrong.
 _LACKING = re.compile(r"NOT_IMPLEMENTED|Type Error|not supported|under development|locale")
 # How it names a node in what it says, and what it says of itself: its files and ours.
@@ -238,12 +232,12 @@ def _optimise(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
         before, after = folder / "before.onnx", folder / "after.onnx"
         _save(model, before)
         # Inference copies a model several times over: the weights come behind it.
-        with contextlib.suppress(*_INFERENCE_ERRORS):  # the optimiser says why
+        with contextlib.suppress(onnx.shape_inference.InferenceError):  # the optimiser says why
             _check_sizes(path, infer_shapes(onnx.load(before, load_external_data=False)))
         _run_optimiser(path, model, before, after)
         try:
             model = infer_shapes(onnx.load(after, load_external_data=False))
-        except _INFERENCE_ERRORS as error:
+        except onnx.shape_inference.InferenceError as error:
             raise _explain(path, model, str(error)) from error
         _check_sizes(path, model)
         onnx.load_external_data_for_model(model, str(folder))
@@ -252,11 +246,11 @@ def _optimise(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _run_optimiser(path: Path, model: onnx.ModelProto, before: Path, after: Path) -> None:
     try:
-        if not optimiser().run(before, after, LARGE_BYTES):
+        if not onnx_process().run("clean", before, after, large_bytes=LARGE_BYTES):
             return
         _name_nodes(model)  # so that what it says names one
         _save(model, before)
-        refusal = optimiser().run(before, after, LARGE_BYTES)
+        refusal = onnx_process().run("clean", before, after, large_bytes=LARGE_BYTES)
     except CrashError as error:
         culprit = _crashing(before, after)
         where = f"{describe(culprit)}: " if culprit is not None else ""
@@ -286,7 +280,7 @@ def _crashing(before: Path, after: Path) -> onnx.NodeProto | None:
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
         file.write_bytes(model.SerializeToString())
         try:
-            optimiser().run(file, after, LARGE_BYTES)
+            onnx_process().run("clean", file, after, large_bytes=LARGE_BYTES)
             fewest = middle + 1
         except CrashError:
             most = middle
@@ -321,7 +315,7 @@ def _clean_alone(
     for opset in dict.fromkeys((opset_of(model), stated)):
         _state_opset(model, opset)
         with contextlib.suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-            typed = _inferred(model, check_type=True, strict_mode=True)
+            typed = inferred(model, strict=True, check_type=True)
             _check_sizes(path, typed)
             return infer_shapes(fold_constants(typed))
     explained = refusal.__cause__
@@ -358,41 +352,10 @@ def infer_shapes(model: onnx.ModelProto, *, strict: bool = False) -> onnx.ModelP
     Raises:
         onnx.shape_inference.InferenceError: it is strict, and shapes don't fit each other.
     """
-    inferred = _inferred(model, strict_mode=strict)
-    _name_nodes(inferred)
-    return inferred
-
-
-def _inferred(model: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
-    """A copy with shapes; shapes that others are computed from are followed where these are few."""
-    plain = value_shapes(onnx.shape_inference.infer_shapes(model))
-    is_cheap = _followed(model, plain) <= _MOST_FOLLOWED
-    return onnx.shape_inference.infer_shapes(model, data_prop=is_cheap, **options)
+    result = inferred(model, strict=strict)
+    _name_nodes(result)
+    return result
 
 
 def _check_sizes(path: Path, model: onnx.ModelProto) -> None:
     check_sizes(path, model, value_shapes(model))
-
-
-def _followed(model: onnx.ModelProto, shapes: Mapping[str, tuple[Shape, int]]) -> int:
-    """Elements of the rows that inference would follow one by one, whatever they are."""
-    made = (n.output[0] for n in model.graph.node if n.op_type in _FOLLOWED and len(n.output))
-    rows = (shapes[name][0] for name in made if name in shapes)
-    return sum(shape[0] for shape in rows if len(shape) == 1)
-
-
-def value_shapes(model: onnx.ModelProto) -> dict[str, tuple[Shape, int]]:
-    """Static shape and ONNX element type of each tensor whose shape is wholly known."""
-    graph = model.graph
-    known: dict[str, tuple[Shape, int]] = {
-        t.name: (tuple(t.dims), int(t.data_type)) for t in graph.initializer
-    }
-    values: list[Any] = [*graph.input, *graph.value_info, *graph.output]
-    for value in values:
-        if not value.type.tensor_type.HasField("shape"):
-            continue
-        sizes = dims(value)
-        if all(isinstance(d, int) for d in sizes):
-            shape = tuple(int(d) for d in sizes)
-            known[value.name] = (shape, int(value.type.tensor_type.elem_type))
-    return known

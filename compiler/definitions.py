@@ -8,6 +8,7 @@ import onnx
 import onnx.inliner
 import onnx.shape_inference
 
+from veltair.compiler.inference import inferred
 from veltair.compiler.nodes import all_nodes
 
 ONNX_DOMAINS = ("", "ai.onnx")
@@ -48,10 +49,10 @@ def inline(model: onnx.ModelProto, inlined: Collection[str]) -> onnx.ModelProto:
     if not wanted:
         return model
     try:
-        typed = onnx.shape_inference.infer_shapes(model)  # definitions depend on types
+        typed = inferred(model)  # definitions depend on types
         typed = _with_functions(typed, wanted)
         return onnx.inliner.inline_selected_functions(typed, wanted, inline_schema_functions=True)
-    except (RuntimeError, ValueError):  # a type that can't be inferred, a model over 2 GB
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):  # or over 2 GB
         return model
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
-from veltair.compiler.clean import value_shapes
 from veltair.compiler.definitions import opset_of
 from veltair.compiler.fold import is_random
+from veltair.compiler.inference import value_shapes
 from veltair.compiler.nodes import subgraphs, tensor_reads
 from veltair.compiler.partition import Partition, partition
 from veltair.runtime.errors import InputError

@@ -15,9 +15,9 @@ import onnx
 from onnx import numpy_helper
 
 from veltair.compiler.binding import Array
-from veltair.compiler.clean import value_shapes
 from veltair.compiler.definitions import opset_of
 from veltair.compiler.fallback import Segment, dtype_of, split
+from veltair.compiler.inference import value_shapes
 from veltair.runtime.manifest import TensorSpec
 
 Layout = Literal["plain", "packed"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from veltair.compiler.binding import Array
-from veltair.compiler.clean import value_shapes
+from veltair.compiler.inference import value_shapes
 from veltair.compiler.reference import TOLERANCE, relative_difference
 
 OPSET = 18

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from pathlib import Path
 from random import Random
@@ -64,6 +65,8 @@ def main() -> None:
     for name, data in seeds().items():
         (corpus / name).write_bytes(data)
     print(f"{instrument()} functions count their coverage", file=sys.stderr)
+    for crash in (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL):
+        signal.signal(crash, signal.SIG_DFL)  # TVM's handler keeps libFuzzer's away
     # What TVM and ONNX Runtime say of each input is of no use; libFuzzer speaks on a copy.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     atheris.Setup(sys.argv, run, custom_mutator=change)

@@ -11,7 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from veltair.compiler.binding import Array, bind
-from veltair.compiler.clean import load_clean, value_shapes
+from veltair.compiler.clean import load_clean
+from veltair.compiler.inference import value_shapes
 from veltair.compiler.shape_operands import SHAPE_OPERANDS, shape_inputs
 from veltair.compiler.target_options import parse_value
 from veltair.runtime.errors import InputError

@@ -9,7 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from veltair.compiler.clean import infer_shapes, load_clean, value_shapes
+from veltair.compiler.clean import infer_shapes, load_clean
+from veltair.compiler.inference import value_shapes
 from veltair.runtime.errors import InputError, UnsupportedOperatorError
 
 

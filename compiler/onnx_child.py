@@ -1,7 +1,7 @@
-"""The process that has ONNX Runtime clean models: `python -m veltair.compiler.optimiser_child`.
+"""The process that hands models to ONNX and ONNX Runtime: `python -m veltair.compiler.onnx_child`.
 
-It reads the files of a model from its input, a line each time, and answers on its output. A model
-on which ONNX Runtime crashes takes this process with it and nothing else.
+It reads what to do with which file from its input, a line each time, and answers on its output. A
+model on which one of them crashes takes this process with it and nothing else.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import resource
 import sys
 from pathlib import Path
 
+import onnx
+import onnx.shape_inference
 import onnxruntime
 
 from veltair.compiler.search.dependents import depend_on
@@ -21,7 +23,7 @@ _UNWANTED = ("MatMulAddFusion",)
 _MOST_KEPT_BYTES = 256 << 20  # where it has used more, it ends and gives it back
 
 
-def optimise(before: Path, after: Path, large_bytes: int) -> None:
+def clean(before: Path, after: Path, *, large_bytes: int) -> None:
     """Writes what ONNX Runtime's basic optimisations make of a model.
 
     Args:
@@ -51,14 +53,30 @@ def optimise(before: Path, after: Path, large_bytes: int) -> None:
     )
 
 
+def infer(before: Path, after: Path, **options: bool) -> None:
+    """Writes a model with the shapes that ONNX infers.
+
+    Args:
+        before: the model's file, with small weights only.
+        after: the file to write.
+        options: of `onnx.shape_inference.infer_shapes`.
+
+    Raises:
+        Exception: it refuses the model.
+    """
+    model = onnx.load(before, load_external_data=False)
+    inferred = onnx.shape_inference.infer_shapes(model, **options)
+    after.write_bytes(inferred.SerializeToString())
+
+
 def main() -> None:
     """Serves until the input ends, or until it has used much memory."""
     depend_on(os.getppid())
     for line in sys.stdin:
-        before, after, large_bytes = json.loads(line)
+        what, before, after, options = json.loads(line)
         refusal = ""
         try:
-            optimise(Path(before), Path(after), large_bytes)
+            (clean if what == "clean" else infer)(Path(before), Path(after), **options)
         except Exception as error:  # it is told to the parent, who knows the model
             refusal = str(error) or type(error).__name__
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

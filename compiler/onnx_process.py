@@ -1,4 +1,4 @@
-"""Has a child process clean models with ONNX Runtime, which some of them crash."""
+"""Has a child process hand models to ONNX and ONNX Runtime, which some of them crash."""
 
 from __future__ import annotations
 
@@ -9,29 +9,33 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 
 class CrashError(Exception):
-    """ONNX Runtime has crashed; the message says how. Never leaves the front end."""
+    """A library has crashed; the message says how. Never leaves the front end."""
 
 
-class Optimiser:
+class OnnxProcess:
     """Keeps a child from one model to the next: starting it takes longer than a small model."""
 
     def __init__(self) -> None:
         """Starts nothing yet."""
         self._child: subprocess.Popen[str] | None = None
 
-    def run(self, before: Path, after: Path, large_bytes: int) -> str:
-        """Writes a cleaned model.
+    def run(
+        self, what: Literal["clean", "infer"], before: Path, after: Path, **options: int
+    ) -> str:
+        """Writes a model that is cleaned, or has its shapes inferred: see `onnx_child`.
 
         Args:
+            what: to do.
             before: the model's file.
-            after: the file to write; large weights lie beside it.
-            large_bytes: what is large.
+            after: the file to write.
+            options: the function's own.
 
         Returns:
-            What ONNX Runtime says against the model; empty where it takes it.
+            What is said against the model; empty where nothing is.
 
         Raises:
             CrashError: it said nothing any more.
@@ -41,7 +45,7 @@ class Optimiser:
         assert child.stdout is not None
         try:
             with contextlib.suppress(BrokenPipeError):  # then there is no answer either
-                request = json.dumps([str(before), str(after), large_bytes])
+                request = json.dumps([what, str(before), str(after), options])
                 child.stdin.write(f"{request}\n")
                 child.stdin.flush()
             answer = child.stdout.readline()
@@ -62,7 +66,7 @@ class Optimiser:
             self.stop()
         if self._child is None:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "veltair.compiler.optimiser_child"],
+                [sys.executable, "-m", "veltair.compiler.onnx_child"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -83,6 +87,6 @@ class Optimiser:
 
 
 @functools.cache
-def optimiser() -> Optimiser:
+def onnx_process() -> OnnxProcess:
     """This process's; its child ends with it."""
-    return Optimiser()
+    return OnnxProcess()

@@ -1,0 +1,95 @@
+"""ONNX's inference of shapes, in a process of its own, and at a bounded cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import onnx
+import onnx.shape_inference
+from onnx import TensorProto
+
+from veltair.compiler.binding import Shape, dims
+from veltair.compiler.onnx_file import LARGE_BYTES
+from veltair.compiler.onnx_process import CrashError, onnx_process
+from veltair.runtime.scratch import scratch
+
+# Where ONNX follows the elements of rows as if these were shapes, and how many it may: each takes
+# a microsecond and a hundred bytes.
+_FOLLOWED = ("Add", "Cast", "Concat", "Gather", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze")
+_MOST_FOLLOWED = 1 << 20
+
+
+def inferred(
+    model: onnx.ModelProto, *, strict: bool = False, check_type: bool = False
+) -> onnx.ModelProto:
+    """A copy with shapes, as far as they don't depend on data.
+
+    Shapes that others are computed from are followed, unless these are many.
+
+    Args:
+        model: of any size.
+        strict: whether shapes that don't fit each other are an error.
+        check_type: whether types that don't are one.
+
+    Raises:
+        onnx.shape_inference.InferenceError: it is, or ONNX crashes on the model.
+    """
+    light = _without_weights(model)
+    options = {"strict_mode": strict, "check_type": check_type}
+    plain = _inferred(light, {})
+    is_cheap = _followed(model, value_shapes(plain)) <= _MOST_FOLLOWED
+    result = _inferred(light, {**options, "data_prop": is_cheap})
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    for tensor in result.graph.initializer:
+        tensor.CopyFrom(weights[tensor.name])
+    return result
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy in which large weights lie elsewhere: inference would copy them and reads none."""
+    light = onnx.ModelProto()
+    light.CopyFrom(model)
+    for tensor in light.graph.initializer:
+        if len(tensor.raw_data) > LARGE_BYTES:
+            tensor.ClearField("raw_data")
+            tensor.data_location = TensorProto.EXTERNAL
+            tensor.external_data.add(key="location", value="left-out")
+    return light
+
+
+def _inferred(model: onnx.ModelProto, options: Mapping[str, bool]) -> onnx.ModelProto:
+    with scratch("inference") as folder:
+        before, after = folder / "before.onnx", folder / "after.onnx"
+        before.write_bytes(model.SerializeToString())
+        try:
+            refusal = onnx_process().run("infer", before, after, **options)
+        except CrashError as error:
+            refusal = f"ONNX's inference crashes on it ({error})"
+        if refusal:
+            raise onnx.shape_inference.InferenceError(refusal)
+        return onnx.load(after, load_external_data=False)
+
+
+def _followed(model: onnx.ModelProto, shapes: Mapping[str, tuple[Shape, int]]) -> int:
+    """Elements of the rows that inference would follow one by one, whatever they are."""
+    made = (n.output[0] for n in model.graph.node if n.op_type in _FOLLOWED and len(n.output))
+    rows = (shapes[name][0] for name in made if name in shapes)
+    return sum(shape[0] for shape in rows if len(shape) == 1)
+
+
+def value_shapes(model: onnx.ModelProto) -> dict[str, tuple[Shape, int]]:
+    """Static shape and ONNX element type of each tensor whose shape is wholly known."""
+    graph = model.graph
+    known: dict[str, tuple[Shape, int]] = {
+        t.name: (tuple(t.dims), int(t.data_type)) for t in graph.initializer
+    }
+    values: list[Any] = [*graph.input, *graph.value_info, *graph.output]
+    for value in values:
+        if not value.type.tensor_type.HasField("shape"):
+            continue
+        sizes = dims(value)
+        if all(isinstance(d, int) for d in sizes):
+            shape = tuple(int(d) for d in sizes)
+            known[value.name] = (shape, int(value.type.tensor_type.elem_type))
+    return known
