@@ -202,6 +202,7 @@ def _readable(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
     if opset >= OLDEST_OPSET:
         return model
     load_weights(path, model)
+    _spread_slopes(model)
     try:
         return onnx.version_converter.convert_version(model, OLDEST_OPSET)
     except (RuntimeError, ValueError) as error:
@@ -209,6 +210,26 @@ def _readable(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
             f"{path}: opset {opset}, which ONNX can't convert to {OLDEST_OPSET} "
             f"({_first_line(error)}); export the model with opset {OLDEST_OPSET} to {newest}"
         ) from error
+
+
+def _spread_slopes(model: onnx.ModelProto) -> None:
+    """Gives each slope of a `PRelu` the shape that has it a channel's by today's broadcasting.
+
+    Before opset 7 one dimension was the channels; ONNX's converter leaves it the last one.
+    """
+    shapes = value_shapes(onnx.shape_inference.infer_shapes(model))
+    slopes = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type != "PRelu" or node.input[1] not in slopes or node.input[0] not in shapes:
+            continue
+        slope, rank = slopes[node.input[1]], len(shapes[node.input[0]][0])
+        if len(slope.dims) == 1 and slope.dims[0] > 1:
+            slope.dims.extend([1] * (rank - 2))
+            for value in model.graph.input:  # older formats list it there too
+                if value.name == slope.name:
+                    value.CopyFrom(
+                        onnx.helper.make_tensor_value_info(value.name, slope.data_type, slope.dims)
+                    )
 
 
 def _check_domains(model: onnx.ModelProto) -> None:

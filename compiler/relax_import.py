@@ -212,7 +212,7 @@ class _Lowering:
                 del self.shapes[value]
             else:
                 source = renames.get(value, value) if isinstance(value, str) else value
-                known = made[value][0] if isinstance(value, str) and value in made else shape
+                known = self._kind(value, made)[0]
                 func = copy_function(shape, self.graph.tensors[name].dtype, known)
                 copies.append(TirCall(func=func, name="copy", inputs=(source,), outputs=(name,)))
         renamed = [
@@ -225,19 +225,24 @@ class _Lowering:
         ]
         return Region(calls=(*renamed, *copies), shapes=self.shapes)
 
+    def _kind(
+        self, value: str | Array, made: dict[str, tuple[tuple[int, ...], str]]
+    ) -> tuple[tuple[int, ...], str]:
+        """Shape in memory and type of a value; `made` has those of the region's own."""
+        if not isinstance(value, str):
+            return value.shape, value.dtype.name
+        if value in made:
+            return made[value]
+        source = self.graph.tensors[value]
+        return self.physical.get(value, source.shape), source.dtype
+
     def _check_kind(
         self, name: str, value: str | Array, made: dict[str, tuple[tuple[int, ...], str]]
     ) -> None:
         """Refuses a region whose shape or type TVM makes otherwise than ONNX's inference."""
         tensor = self.graph.tensors[name]
         expected = (self.physical.get(name, tensor.shape), tensor.dtype)
-        if not isinstance(value, str):
-            actual = (value.shape, value.dtype.name)
-        elif value in made:
-            actual = made[value]
-        else:
-            source = self.graph.tensors[value]
-            actual = (self.physical.get(value, source.shape), source.dtype)
+        actual = self._kind(value, made)
         if actual != expected and not _is_scalar_of(actual, expected):
             raise ValueError(
                 f"'{name}' becomes {actual[1]}{list(actual[0])}, in ONNX it is "

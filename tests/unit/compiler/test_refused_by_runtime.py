@@ -91,3 +91,14 @@ def test_a_model_of_an_old_opset_is_converted(tmp_path: Path) -> None:
     model = load_clean(path, {})
     assert [n.op_type for n in model.graph.node] == ["Add"]
     assert not model.graph.node[0].attribute
+
+
+def test_slopes_of_an_old_opset_are_the_channels(tmp_path: Path) -> None:
+    slope = numpy_helper.from_array(np.float32([0.5, 2.0]), "slope")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2, 3]) for name in "xy"]
+    node = helper.make_node("PRelu", ["x", "slope"], ["y"])
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:], [slope])
+    old = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 6)])
+    model = load_clean(saved(tmp_path, old), {})
+    (y,) = reference_run(model)({"x": np.full((1, 2, 3), -1, np.float32)})
+    assert y[0].tolist() == [[-0.5] * 3, [-2.0] * 3]

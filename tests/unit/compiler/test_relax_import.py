@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from veltair.compiler.clean import infer_shapes
 from veltair.compiler.graph import Graph, Op, from_model
-from veltair.compiler.relax_import import Region, lower_region
+from veltair.compiler.relax_import import Region, copy_function, lower_region
 from veltair.runtime.errors import UnsupportedOperatorError
 
 
@@ -110,3 +110,8 @@ def test_operator_that_relax_imports_but_cannot_lower_is_named() -> None:
     operation = operation.replaced(inputs=("x", "k"))
     with pytest.raises(UnsupportedOperatorError, match=r"TopK, node 'top'.*relax\.topk"):
         lower_region(graph, operation, {"k": (1,)})
+
+
+def test_a_scalar_that_has_a_dimension_is_copied_into_one_that_has_none() -> None:
+    function = copy_function((), "float32", (1,))
+    assert [tuple(map(int, buffer.shape)) for buffer in function.params] == [(1,), ()]
