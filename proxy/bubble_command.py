@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from veltair.proxy.bubbles import Achieved, BubbleSettings
+    from veltair.proxy.ending import Ended
 
 _WINDOW_S = 0.1
 _CLOSE = 0.05  # of the rate: what counts as kept
@@ -96,7 +97,7 @@ class _Windows:
 
 
 def _run(
-    bubbles: Bubbles, settings: BubbleSettings, seconds: float | None, ended: threading.Event
+    bubbles: Bubbles, settings: BubbleSettings, seconds: float | None, ended: Ended
 ) -> _Windows:
     windows = _Windows()
     bubbles.set_rate(settings.bytes_per_s)

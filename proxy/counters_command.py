@@ -23,9 +23,9 @@ from veltair.runtime.files import write_whole
 from veltair.runtime.machine import machine_facts
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Sequence
 
+    from veltair.proxy.ending import Ended
     from veltair.proxy.sources.reading import Reading, Source
 
 _EVERY_S = 1.0
@@ -149,9 +149,7 @@ def _opened(
         raise InputError(f"--record {record}: can't be written ({error.strerror})") from error
 
 
-def _read(
-    source: Source, seconds: float, every_s: float, ended: threading.Event
-) -> list[dict[str, Any]]:
+def _read(source: Source, seconds: float, every_s: float, ended: Ended) -> list[dict[str, Any]]:
     """Reads until the time is over or a signal ends it; prints and returns the readings."""
     readings = []
     end_s = time.monotonic() + seconds

@@ -1,14 +1,21 @@
 """A software probe: what a step to a random line costs now. For machines without counters.
 
-A thread of low priority walks 64 dependent steps, rests, and goes on; `probe_walk.h` in
-`runtime/native/proxy` has it, and says what bounds its cost and its place in the caches.
+A thread of low priority walks 64 dependent steps, rests some milliseconds, and goes on;
+`probe_walk.h` in `runtime/native/proxy` has it, and says what bounds its cost and its place in the
+caches.
 
-What a walk sees: its lines were last touched a round of the buffer ago. Alone on a machine of one's
-own they are still in the shared cache, and a step costs its latency; others push them out in
-proportion to their pressure, and then it costs the memory's, which rises with the memory's load.
-Where a hypervisor shares the processor with others, lines don't outlive a rest even alone, so what
-is left to see is the memory's latency and its load. The same steps a second time (`probe_again`)
-come from the core's own cache: if they slow down too, it is the core.
+What a walk sees: its 64 lines were last touched a rest ago, and the walk itself pushed them out of
+the core's own caches. Alone on a machine of one's own they are still in the shared one, and a step
+costs its latency; others push them out in proportion to their pressure, and then it costs the
+memory's, which rises with the memory's load (`probe_step`). The same steps a second time come from
+the shared cache, whatever happened in the rest, and cost its latency under the load that is there
+(`probe_again`). Where a hypervisor shares the processor with others, lines outlive no rest even
+alone: there `probe_step` is the memory's, and `probe_again` is what is left of the cache.
+
+Differs: the buffer is as large as a core's share of the L3, but a walk doesn't go through all of
+it: within the budget a round would take half a minute, in which every line is lost on any machine,
+so that a step would tell the memory's latency and nothing else. `eval/bench_probe.py` measures
+both.
 """
 
 from __future__ import annotations
@@ -28,7 +35,10 @@ if TYPE_CHECKING:
 
 BUDGET = 0.005  # of one core
 _UNKNOWN_SHARE_BYTES = 2 << 20  # where Linux doesn't say what the caches are
-_LARGEST_BYTES = 32 << 20  # a virtual machine names caches that it shares with many
+LINES = 64  # a walk: more than any core's own cache has ways
+_LEAST_STRIDE_BYTES = 128 << 10  # a multiple of one way of the second cache, on all that we know
+_MOST_STRIDE_BYTES = 512 << 10  # a virtual machine names caches that it shares with many
+_SMALL_PAGES = 0.5  # confidence where lines may have stayed in the core's own cache
 _ENOUGH = 8  # walks a reading
 _STEPS = "ns a step"
 
@@ -63,8 +73,9 @@ class Probe:
         self._clock = clock
         cache = computer.cache_of(cores[0])
         share = _UNKNOWN_SHARE_BYTES if cache is None else cache.share_bytes
+        stride = stride_bytes(share)
         try:
-            self._walk = proxy.ProbeWalk(list(cores), min(share, _LARGEST_BYTES), budget=BUDGET)
+            self._walk = proxy.ProbeWalk(list(cores), stride * LINES, stride, LINES, BUDGET)
         except (ValueError, MemoryError) as error:
             raise SourceError(f"probe on the cores {cpu_ranges(cores)}: {error}") from error
         self._where = f"cores {cpu_ranges(cores)}" if len(cores) > 1 else f"core {cores[0]}"
@@ -75,15 +86,16 @@ class Probe:
 
     @property
     def buffer_bytes(self) -> int:
-        """What the walks go through."""
+        """What the lines are spread over."""
         return self._walk.buffer_bytes
 
     def read(self) -> Reading:
         """Returns what the walks since the last read found; all is missing where there were none.
 
         `probe_step` is the median, `probe_step_low` and `_high` the 10th and 90th percentile,
-        `probe_again` of the same steps from the core's own cache, `probe_cost` the share of a core
-        that the probe took, `probe_slowdown` (time now / time alone) - 1.
+        `probe_again` of the same steps a second time at once, `probe_cost` the share of a core that
+        the probe took, `probe_slowdown` (time now / time alone) - 1. Without huge pages nobody
+        knows whether lines stayed in the core's own cache: the confidence is half then.
         """
         seen = self._walk.reading()
         counts = [self._count("probe_walks", float(seen.walks), "walks", 1.0)]
@@ -94,6 +106,7 @@ class Probe:
         if seen.walks:
             whole = seen.walks / (seen.walks + seen.interrupted)
             confidence = min(1.0, seen.walks / _ENOUGH) * whole
+            confidence *= 1.0 if self._walk.huge else _SMALL_PAGES
             found = {
                 "probe_step": seen.median,
                 "probe_step_low": seen.low,
@@ -130,3 +143,13 @@ class Probe:
             where=self._where,
             confidence=confidence,
         )
+
+
+def stride_bytes(share_bytes: int) -> int:
+    """Returns the stride at which the lines of a walk cover about a core's share of the L3.
+
+    A power of two, and no less than what the second cache has in one way: all lines then fall into
+    one set of it.
+    """
+    wanted = min(max(share_bytes // LINES, _LEAST_STRIDE_BYTES), _MOST_STRIDE_BYTES)
+    return 1 << wanted.bit_length() - 1

@@ -68,10 +68,13 @@ class ProbeWalk:
         self,
         cpus: list[int],
         buffer_bytes: int,
+        stride_bytes: int,
         steps: int = ...,
         budget: float = ...,
         least_rest_ns: int = ...,
     ) -> None: ...
     @property
     def buffer_bytes(self) -> int: ...
+    @property
+    def huge(self) -> bool: ...
     def reading(self) -> ProbeReading: ...

@@ -1528,15 +1528,16 @@ void bind_counting(nb::module_& m) {
       .def_ro("again", &proxy::ProbeReading::again);
   const proxy::ProbeOptions defaults;
   nb::class_<proxy::ProbeWalk>(m, "ProbeWalk", "A thread that walks a little and rests a lot.")
-      .def(nb::new_([](std::vector<int> cpus, int64_t buffer_bytes, int steps, double budget,
-                       int64_t least_rest_ns) {
+      .def(nb::new_([](std::vector<int> cpus, int64_t buffer_bytes, int64_t stride_bytes, int steps,
+                       double budget, int64_t least_rest_ns) {
              const nb::gil_scoped_release released;
-             return std::make_shared<proxy::ProbeWalk>(
-                 proxy::ProbeOptions{std::move(cpus), buffer_bytes, steps, budget, least_rest_ns});
+             return std::make_shared<proxy::ProbeWalk>(proxy::ProbeOptions{
+                 std::move(cpus), buffer_bytes, stride_bytes, steps, budget, least_rest_ns});
            }),
-           "cpus"_a, "buffer_bytes"_a, "steps"_a = defaults.steps, "budget"_a = defaults.budget,
-           "least_rest_ns"_a = defaults.least_rest_ns)
+           "cpus"_a, "buffer_bytes"_a, "stride_bytes"_a, "steps"_a = defaults.steps,
+           "budget"_a = defaults.budget, "least_rest_ns"_a = defaults.least_rest_ns)
       .def_prop_ro("buffer_bytes", &proxy::ProbeWalk::buffer_bytes)
+      .def_prop_ro("huge", &proxy::ProbeWalk::huge)
       .def("reading", &proxy::ProbeWalk::reading);
 }
 

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kMiB = int64_t{1} << 20;
 
 ProbeOptions options(std::vector<int> cpus) {
-  return {.cpus = std::move(cpus), .buffer_bytes = 4 * kMiB};
+  return {.cpus = std::move(cpus), .buffer_bytes = 8 * kMiB, .stride_bytes = kMiB / 8};
 }
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
@@ -53,6 +53,17 @@ void its_time_stays_within_the_budget() {
   CHECK(static_cast<double>(found.cpu_ns) < 0.03 * static_cast<double>(found.elapsed_ns));
 }
 
+// Every line of the buffer may be walked too, and what doesn't fill a stride is left out.
+void a_buffer_is_cut_to_whole_strides() {
+  ProbeOptions wanted = options({usable_cpus().front()});
+  wanted.buffer_bytes = kMiB + 100;
+  wanted.stride_bytes = ProbeWalk::kLineBytes;
+  ProbeWalk probe(wanted);
+  CHECK(probe.buffer_bytes() == kMiB + 64);
+  CHECK(!probe.huge());  // less than one huge page
+  CHECK(some_walks(probe).median > 0);
+}
+
 void a_reading_begins_anew() {
   ProbeOptions wanted = options({usable_cpus().front()});
   wanted.least_rest_ns = 1'000'000'000;
@@ -79,8 +90,14 @@ void what_makes_no_sense_is_refused() {
     CHECK_THROWS(ProbeWalk{wanted}, std::invalid_argument);
   }
   ProbeOptions wanted = options({usable_cpus().front()});
-  wanted.buffer_bytes = 64 * 63;
+  wanted.buffer_bytes = 8 * kMiB - 1;  // room for 63 lines
   CHECK_THROWS(ProbeWalk{wanted}, std::invalid_argument);
+  for (const int64_t stride : {int64_t{0}, int64_t{-64}, int64_t{100}}) {
+    wanted = options({usable_cpus().front()});
+    wanted.stride_bytes = stride;
+    CHECK_THROWS(ProbeWalk{wanted}, std::invalid_argument);
+  }
+  wanted = options({usable_cpus().front()});
   wanted.steps = 0;
   CHECK_THROWS(ProbeWalk{wanted}, std::invalid_argument);
 }
@@ -91,6 +108,7 @@ void what_makes_no_sense_is_refused() {
 int main() {
   veltair::proxy::walks_are_summed_up();
   veltair::proxy::its_time_stays_within_the_budget();
+  veltair::proxy::a_buffer_is_cut_to_whole_strides();
   veltair::proxy::a_reading_begins_anew();
   veltair::proxy::it_ends_within_a_long_rest();
   veltair::proxy::what_makes_no_sense_is_refused();

@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -36,24 +39,40 @@ int64_t thread_cpu_ns() {
   return now.tv_sec * kNsPerSecond + now.tv_nsec;
 }
 
-// Each line's first word says which line follows: one circle through all of them, in random order.
-void write_circle(std::byte* memory, uint64_t lines) {
+// Each line's first word says where the next line is: one circle through all, in random order.
+void write_circle(std::byte* memory, uint64_t lines, uint64_t stride_bytes) {
   std::vector<uint32_t> order(lines);
   std::iota(order.begin(), order.end(), 0U);
   std::mt19937_64 random(kSeed);
   std::shuffle(order.begin(), order.end(), random);
   for (uint64_t i = 0; i < lines; ++i) {
-    const uint64_t next = order[(i + 1) % lines];
-    std::memcpy(memory + order[i] * ProbeWalk::kLineBytes, &next, sizeof next);
+    const uint64_t next = order[(i + 1) % lines] * stride_bytes;
+    std::memcpy(memory + order[i] * stride_bytes, &next, sizeof next);
   }
 }
 
 // Each step's address is what the step before has loaded, so none begins before the last has ended.
 uint64_t take_steps(const std::byte* memory, uint64_t place, int steps) {
-  for (int i = 0; i < steps; ++i) {
-    std::memcpy(&place, memory + place * ProbeWalk::kLineBytes, sizeof place);
-  }
+  for (int i = 0; i < steps; ++i) std::memcpy(&place, memory + place, sizeof place);
   return place;
+}
+
+// Asks the kernel how it has mapped `data`.
+bool in_huge_pages(const std::byte* data, uint64_t bytes) {
+  std::ifstream maps("/proc/self/smaps");
+  const auto wanted = reinterpret_cast<uintptr_t>(data);
+  bool found = false;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0;
+    uintptr_t end = 0;
+    uint64_t kib = 0;
+    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &begin, &end) == 2) {
+      found = begin <= wanted && wanted < end;
+    } else if (found && std::sscanf(line.c_str(), "AnonHugePages: %" SCNu64 " kB", &kib) == 1) {
+      return kib * 1024 >= bytes;
+    }
+  }
+  return false;
 }
 
 double percentile(std::vector<double>& values, double part) {
@@ -64,17 +83,21 @@ double percentile(std::vector<double>& values, double part) {
 
 ProbeOptions checked(ProbeOptions options) {
   if (options.steps < 1) throw std::invalid_argument("a walk has at least 1 step");
-  const int64_t least = ProbeWalk::kLineBytes * options.steps;
-  if (options.buffer_bytes < least) {
-    throw std::invalid_argument("a walk of " + std::to_string(options.steps) +
-                                " steps needs a buffer of at least " + std::to_string(least) +
-                                " bytes, not " + std::to_string(options.buffer_bytes));
+  if (options.stride_bytes < ProbeWalk::kLineBytes ||
+      options.stride_bytes % ProbeWalk::kLineBytes != 0) {
+    throw std::invalid_argument("a stride is a multiple of 64 bytes, not " +
+                                std::to_string(options.stride_bytes));
+  }
+  if (options.buffer_bytes / options.stride_bytes < options.steps) {
+    throw std::invalid_argument("a walk of " + std::to_string(options.steps) + " steps at " +
+                                std::to_string(options.stride_bytes) + " bytes doesn't fit into " +
+                                std::to_string(options.buffer_bytes) + " bytes");
   }
   if (!(options.budget > 0 && options.budget <= 1)) {
     throw std::invalid_argument("the budget is a share of one core, above 0 and up to 1");
   }
   if (options.cpus.empty()) throw std::invalid_argument("a probe needs a processor to run on");
-  options.buffer_bytes -= options.buffer_bytes % ProbeWalk::kLineBytes;
+  options.buffer_bytes -= options.buffer_bytes % options.stride_bytes;
   return options;
 }
 
@@ -129,8 +152,10 @@ void ProbeWalk::run(std::promise<void> ready) {
   try {
     pin_to(options_.cpus);
     engine::Arena arena(static_cast<uint64_t>(options_.buffer_bytes));
-    write_circle(arena.data(), arena.size_bytes() / kLineBytes);
+    const auto stride_bytes = static_cast<uint64_t>(options_.stride_bytes);
+    write_circle(arena.data(), arena.size_bytes() / stride_bytes, stride_bytes);
     memory_ = arena.data();
+    huge_ = in_huge_pages(arena.data(), arena.size_bytes());
     // Others first; where it isn't granted the budget still bounds it.
     setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kLowestPriority);
     begin_ns_ = now_ns();

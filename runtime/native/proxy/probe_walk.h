@@ -13,13 +13,13 @@ namespace veltair::proxy {
 
 struct ProbeOptions {
   std::vector<int> cpus;            // one: pinned to it; several: wherever among them there is room
-  int64_t buffer_bytes = 0;         // that the walks go through, a part each
+  int64_t buffer_bytes = 0;         // that the lines lie in
+  int64_t stride_bytes = 0;         // from one line to the next; 64: all of the buffer's
   int steps = 64;                   // a walk: lines touched, so 4 KiB
   double budget = 0.005;            // of one core: the share of the time that the thread may run
   int64_t least_rest_ns = 500'000;  // between walks, whatever the budget allows
 };
 
-// What the walks since the last reading found.
 struct ProbeReading {
   int64_t walks = 0;        // that were not interrupted
   int64_t interrupted = 0;  // left out: the thread lost its processor within
@@ -29,22 +29,27 @@ struct ProbeReading {
   double low = 0;  // 10th percentile
   double median = 0;
   double high = 0;   // 90th percentile
-  double again = 0;  // median of the same steps a second time, from the core's own cache
+  double again = 0;  // median of the same steps a second time, at once
 };
 
 // A thread of low priority that wakes, takes some dependent steps through random lines, and rests.
 //
-// Each walk goes on where the last one ended, in one random circle through all lines of the buffer,
-// so a line is met again after buffer / (64 B x steps) walks. Meanwhile others' lines have taken
-// its place in the caches in proportion to their pressure, and what a step then costs is the time
-// to the next cache or memory that has it, under the load that is there. The steps are taken a
-// second time at once: this tells a core that runs slower apart from a memory that does.
+// Each walk goes on where the last one ended, in one random circle through the lines; with as many
+// lines as steps every walk visits them all, so a line is met again after one rest. Meanwhile
+// others' lines have taken its place in the caches in proportion to their pressure, and what a step
+// then costs is the time to the next cache or memory that has it, under the load that is there. The
+// same steps are taken a second time at once.
 //
-// A walk touches 64 B x steps and no more, a second time the same: 4 KiB of the first-level cache
-// by default, and over time no more of a shared cache than the buffer. The thread rests after each
-// walk so long that all that it runs, the walk, the waking and the clocks, stays within `budget`;
-// but for 100 ms at most, since what takes longer is time that a hypervisor gave to others: a
-// virtual machine's clock of a thread counts it as the thread's.
+// Where the stride is a multiple of what a core's second cache has in one way, in huge pages, all
+// lines fall into one set of it. There are more of them than ways, so that walking pushes each out
+// of the core's own caches before it is met again: a second time, too, it comes from the shared
+// one. A line that stayed in the core's own would tell nothing of others.
+//
+// A walk touches 64 B x steps and no more, a second time the same: 4 KiB of the shared cache by
+// default, and one set of the core's own. The thread rests after each walk so long that all that it
+// runs, the walk, the waking and the clocks, stays within `budget`; but for 100 ms at most, since
+// what takes longer is time that a hypervisor gave to others: a virtual machine's clock of a thread
+// counts it as the thread's.
 //
 // Ownership: owns its memory and its thread; the destructor ends both. Thread-safety: any thread at
 // any time.
@@ -59,6 +64,8 @@ class ProbeWalk {
   ProbeWalk& operator=(const ProbeWalk&) = delete;
 
   int64_t buffer_bytes() const { return options_.buffer_bytes; }
+  // Whether the buffer lies in huge pages; otherwise which sets its lines fall into isn't known.
+  bool huge() const { return huge_; }
   // Empties what was collected.
   ProbeReading reading();
 
@@ -76,6 +83,7 @@ class ProbeWalk {
   ProbeOptions options_;
   const std::byte* memory_ = nullptr;  // the thread's
   uint64_t place_ = 0;                 // the thread's
+  bool huge_ = false;                  // set before the constructor ends
   std::mutex collecting_;              // guards what is below
   std::vector<Sample> samples_;        // a ring once it is full
   size_t oldest_ = 0;

@@ -9,7 +9,7 @@ import pytest
 from machine_trees import planted
 
 from veltair.proxy.sources.computer import Computer
-from veltair.proxy.sources.probe import Probe
+from veltair.proxy.sources.probe import Probe, stride_bytes
 from veltair.proxy.sources.reading import Reading, Scope
 from veltair.proxy.topology import usable
 from veltair.runtime._native import proxy
@@ -31,10 +31,15 @@ class Seen:
 class Walk:
     seen = Seen()
 
-    def __init__(self, cpus: list[int], buffer_bytes: int, *, budget: float) -> None:
+    huge = True
+
+    def __init__(
+        self, cpus: list[int], buffer_bytes: int, stride_bytes: int, steps: int, budget: float
+    ) -> None:
         self.cpus = cpus
         self.buffer_bytes = buffer_bytes
-        assert budget == 0.005
+        assert buffer_bytes == stride_bytes * steps
+        assert (steps, budget) == (64, 0.005)
 
     def reading(self) -> Seen:
         return Walk.seen
@@ -68,7 +73,7 @@ def test_a_slow_down_is_against_the_time_alone(
     }
     assert reading.elapsed_ns == 1_000_000
     assert {(count.scope, count.where) for count in reading.counts} == {(Scope.CORE, "core 3")}
-    assert probe.buffer_bytes == 4 << 20  # 32 MiB among 8
+    assert probe.buffer_bytes == 8 << 20  # the least, for 32 MiB among 8
     assert "probe_slowdown" not in found(Probe([3], computer).read())
 
 
@@ -79,6 +84,9 @@ def test_few_and_interrupted_walks_are_believed_less(
     monkeypatch.setattr(Walk, "seen", Seen(walks=4, interrupted=4))
     reading = Probe([3], planted("amd_zen4", tmp_path)).read()
     assert found(reading)["probe_step"] == (30.0, 0.25)
+    monkeypatch.setattr(Walk, "huge", False)
+    reading = Probe([3], planted("amd_zen4", tmp_path)).read()
+    assert found(reading)["probe_step"] == (30.0, 0.125)
 
 
 @pytest.mark.usefixtures("walked")
@@ -105,7 +113,7 @@ def test_it_sees_the_caches_where_it_floats(
 
 @pytest.mark.usefixtures("walked")
 def test_the_buffer_where_caches_are_not_told_or_boasted_of(tmp_path: Path) -> None:
-    assert Probe([0], Computer(root=tmp_path)).buffer_bytes == 2 << 20
+    assert Probe([0], Computer(root=tmp_path)).buffer_bytes == 8 << 20
     computer = planted("amd_zen4", tmp_path)
     (tmp_path / "sys/devices/system/cpu/cpu0/cache/index3/size").write_text("900M\n")
     assert Probe([0], computer).buffer_bytes == 32 << 20
@@ -129,3 +137,14 @@ def test_cores_that_cannot_be_used() -> None:
 def test_a_time_alone_that_is_none(alone_ns: float) -> None:
     with pytest.raises(InputError, match="give a time above 0"):
         Probe([0], Computer(), alone_ns=alone_ns)
+
+
+def test_the_lines_cover_the_share_within_bounds() -> None:
+    assert [stride_bytes(mib << 20) >> 10 for mib in (1, 8, 16, 30, 32, 900)] == [
+        128,
+        128,
+        256,
+        256,
+        512,
+        512,
+    ]
