@@ -140,6 +140,7 @@ def _row(
         "buffer_bytes": walk.buffer_bytes,
         "touched_bytes": LINES * _LINE_BYTES,
         "cost": cpu_ns / elapsed_ns,
+        "budget": BUDGET,
         "walks_per_s": walks * 1e9 / elapsed_ns,
         "first": summary(rates, step_ns, pass_ns),
         "again": summary(rates, again_ns, pass_ns),

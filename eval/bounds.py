@@ -150,6 +150,7 @@ def measure() -> None:
         *("--json", RESULTS / "blocks.json"),
     )
     run("veltair.eval.bench_http", "--json", RESULTS / "http.json")
+    run("veltair.eval.bench_probe", "--json", RESULTS / "probe.json")
     run(
         *("veltair.runtime.cli", "loadgen", "--repository", FOLDER / SERVED, "--model", SERVED),
         *("--qps", QPS, "--duration", "30", "--json", RESULTS / "loadgen.json"),
@@ -483,6 +484,26 @@ def _loadgen_rows(result: Result) -> Iterator[Row]:
     )
 
 
+def _probe_rows(result: Result) -> Iterator[Row]:
+    group = result["reads"]["perf_group"]
+    if "p50" in group:  # a container may forbid it
+        yield Row(
+            what="reading a group of counters",
+            bound=group["bound_ns"] / 1e3,
+            measured=group["p50"] / 1e3,
+            unit="us",
+            source="probe.json",
+        )
+    own = result["rows"][0]
+    yield Row(
+        what="the probe, share of one core",
+        bound=own["budget"] * 100,
+        measured=own["cost"] * 100,
+        unit="%",
+        source="probe.json",
+    )
+
+
 _ROWS = {
     "compile.json": _compile_rows,
     "solo.json": _solo_rows,
@@ -500,6 +521,7 @@ _ROWS = {
     "blocks.json": _blocks_rows,
     "http.json": _http_rows,
     "loadgen.json": _loadgen_rows,
+    "probe.json": _probe_rows,
 }
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ costs its latency; others push them out in proportion to their pressure, and the
 memory's, which rises with the memory's load (`probe_step`). The same steps a second time come from
 the shared cache, whatever happened in the rest, and cost its latency under the load that is there
 (`probe_again`). Where a hypervisor shares the processor with others, lines outlive no rest even
-alone: there `probe_step` is the memory's, and `probe_again` is what is left of the cache.
+alone: there `probe_step` is the memory's, and rises little (`proxy/README.md` has figures).
 
 Differs: the buffer is as large as a core's share of the L3, but a walk doesn't go through all of
 it: within the budget a round would take half a minute, in which every line is lost on any machine,

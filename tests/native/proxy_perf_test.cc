@@ -84,6 +84,7 @@ void a_page_that_changes_meanwhile_is_read_again() {
       },
       [] { return uint64_t{0}; });
   CHECK(looks == 2);
+  CHECK(count.has_value());
   CHECK(count->value == 5001);
 }
 

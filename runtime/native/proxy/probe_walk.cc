@@ -6,14 +6,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cinttypes>
-#include <cstdio>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <numeric>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "native/engine/clock.h"
@@ -59,16 +60,22 @@ uint64_t take_steps(const std::byte* memory, uint64_t place, int steps) {
 
 // Asks the kernel how it has mapped `data`.
 bool in_huge_pages(const std::byte* data, uint64_t bytes) {
+  constexpr std::string_view kHuge = "AnonHugePages:";
   std::ifstream maps("/proc/self/smaps");
   const auto wanted = reinterpret_cast<uintptr_t>(data);
   bool found = false;
   for (std::string line; std::getline(maps, line);) {
-    uintptr_t begin = 0;
-    uintptr_t end = 0;
-    uint64_t kib = 0;
-    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &begin, &end) == 2) {
-      found = begin <= wanted && wanted < end;
-    } else if (found && std::sscanf(line.c_str(), "AnonHugePages: %" SCNu64 " kB", &kib) == 1) {
+    const char* const end = line.data() + line.size();
+    uintptr_t first = 0;
+    uintptr_t last = 0;
+    const auto dash = std::from_chars(line.data(), end, first, 16);
+    if (dash.ec == std::errc() && dash.ptr != end && *dash.ptr == '-' &&
+        std::from_chars(dash.ptr + 1, end, last, 16).ec == std::errc()) {
+      found = first <= wanted && wanted < last;
+    } else if (found && line.starts_with(kHuge)) {
+      const size_t digit = std::min(line.find_first_not_of(' ', kHuge.size()), line.size());
+      uint64_t kib = 0;
+      std::from_chars(line.data() + digit, end, kib);
       return kib * 1024 >= bytes;
     }
   }
