@@ -168,17 +168,21 @@ void ProbeWalk::run(std::promise<void> ready) {
     begin_ns_ = now_ns();
     ready.set_value();
     int64_t before_ns = thread_cpu_ns();
+    int64_t debt_ns = 0;
     while (!ending_.load()) {
       walk_on();
       const int64_t cpu_ns = thread_cpu_ns();
-      const auto spent_ns = static_cast<double>(cpu_ns - before_ns);
+      const int64_t spent_ns = cpu_ns - before_ns;
       before_ns = cpu_ns;
       {
         const std::lock_guard<std::mutex> lock(collecting_);
-        cpu_ns_ += static_cast<int64_t>(spent_ns);
+        cpu_ns_ += spent_ns;
       }
-      const auto owed_ns = static_cast<int64_t>(spent_ns * (1 / options_.budget - 1));
-      rest(std::max(options_.least_rest_ns, std::min(owed_ns, kLongestRestNs)));
+      debt_ns += static_cast<int64_t>(static_cast<double>(spent_ns) * (1 / options_.budget - 1));
+      const int64_t rest_ns = std::clamp(debt_ns, options_.least_rest_ns,
+                                         std::max(options_.least_rest_ns, kLongestRestNs));
+      debt_ns = std::max<int64_t>(debt_ns - rest_ns, 0);
+      rest(rest_ns);
     }
   } catch (...) {
     ready.set_exception(std::current_exception());

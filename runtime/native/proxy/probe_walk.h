@@ -47,9 +47,9 @@ struct ProbeReading {
 //
 // A walk touches 64 B x steps and no more, a second time the same: 4 KiB of the shared cache by
 // default, and one set of the core's own. The thread rests after each walk so long that all that it
-// runs, the walk, the waking and the clocks, stays within `budget`; but for 100 ms at most, since
-// what takes longer is time that a hypervisor gave to others: a virtual machine's clock of a thread
-// counts it as the thread's.
+// runs, the walk, the waking and the clocks, stays within `budget`. No rest is longer than 100 ms;
+// what is owed beyond that is rested after the next walks. So what a hypervisor takes in a walk,
+// which a virtual machine's clock of a thread counts as the thread's, doesn't silence the probe.
 //
 // Ownership: owns its memory and its thread; the destructor ends both. Thread-safety: any thread at
 // any time.
