@@ -497,7 +497,7 @@ def _probe_rows(result: Result) -> Iterator[Row]:
     own = result["rows"][0]
     yield Row(
         what="the probe, share of one core",
-        bound=own["budget"] * 100,
+        bound=own["cost_bound"] * 100,
         measured=own["cost"] * 100,
         unit="%",
         source="probe.json",

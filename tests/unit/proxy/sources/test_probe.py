@@ -39,7 +39,8 @@ class Walk:
         self.cpus = cpus
         self.buffer_bytes = buffer_bytes
         assert buffer_bytes == stride_bytes * steps
-        assert (steps, budget) == (64, 0.005)
+        assert steps == 64
+        assert 0 < budget < 0.005
 
     def reading(self) -> Seen:
         return Walk.seen
