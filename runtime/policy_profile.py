@@ -37,5 +37,6 @@ def to_profile(
         parallel_extents=[
             variant.parallel_extent for layer in manifest.layers for variant in layer.variants
         ],
+        slowdowns=profile.levels,
         priority=priority,
     )

@@ -57,6 +57,7 @@ class ModelRecord(_Record, frozen=True, kw_only=True):
     layer_ns: list[int]
     layer_flops: list[int] = []
     parallel_extents: list[int] = []
+    slowdowns: list[float] = []
 
     @classmethod
     def of(cls, name: str, profile: sched.ModelProfile) -> ModelRecord:
@@ -72,6 +73,7 @@ class ModelRecord(_Record, frozen=True, kw_only=True):
             layer_ns=profile.layer_ns,
             layer_flops=profile.layer_flops,
             parallel_extents=profile.parallel_extents,
+            slowdowns=profile.slowdowns,
         )
 
     def to_profile(self) -> sched.ModelProfile:

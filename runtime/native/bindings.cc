@@ -442,12 +442,10 @@ MadePolicy make_made_policy(std::string_view name, int32_t total_cores,
   return made;
 }
 
-veltair::sched::ModelProfile make_profile(int64_t qos_ns, std::vector<int32_t> cores,
-                                          int32_t levels, std::vector<int64_t> model_ns,
-                                          std::vector<int32_t> variants,
-                                          std::vector<int64_t> layer_ns,
-                                          std::vector<int64_t> layer_flops,
-                                          std::vector<int32_t> parallel_extents, int32_t priority) {
+veltair::sched::ModelProfile make_profile(
+    int64_t qos_ns, std::vector<int32_t> cores, int32_t levels, std::vector<int64_t> model_ns,
+    std::vector<int32_t> variants, std::vector<int64_t> layer_ns, std::vector<int64_t> layer_flops,
+    std::vector<int32_t> parallel_extents, std::vector<double> slowdowns, int32_t priority) {
   veltair::sched::ModelProfile profile{.qos_ns = qos_ns,
                                        .priority = priority,
                                        .cores = std::move(cores),
@@ -457,6 +455,7 @@ veltair::sched::ModelProfile make_profile(int64_t qos_ns, std::vector<int32_t> c
                                        .layer_ns = std::move(layer_ns),
                                        .layer_flops = std::move(layer_flops),
                                        .parallel_extents = std::move(parallel_extents),
+                                       .slowdowns = std::move(slowdowns),
                                        .first_row = {}};
   profile.finish();
   return profile;
@@ -707,7 +706,8 @@ void bind_sched_records(nb::module_& m) {
   nb::class_<ModelProfile>(m, "ModelProfile")
       .def(nb::new_(&make_profile), nb::kw_only(), "qos_ns"_a, "cores"_a, "levels"_a, "model_ns"_a,
            "variants"_a, "layer_ns"_a, "layer_flops"_a = std::vector<int64_t>{},
-           "parallel_extents"_a = std::vector<int32_t>{}, "priority"_a = 1)
+           "parallel_extents"_a = std::vector<int32_t>{}, "slowdowns"_a = std::vector<double>{},
+           "priority"_a = 1)
       .def_ro("qos_ns", &ModelProfile::qos_ns)
       .def_ro("cores", &ModelProfile::cores)
       .def_ro("levels", &ModelProfile::levels)
@@ -717,9 +717,13 @@ void bind_sched_records(nb::module_& m) {
       .def_ro("layer_ns", &ModelProfile::layer_ns)
       .def_ro("layer_flops", &ModelProfile::layer_flops)
       .def_ro("parallel_extents", &ModelProfile::parallel_extents)
+      .def_ro("slowdowns", &ModelProfile::slowdowns)
       .def_prop_ro("layers", &ModelProfile::layers)
       .def_static("unknown", &ModelProfile::unknown)
-      .def("resampled", &veltair::sched::resampled, "cores"_a);
+      .def("time_ns", &veltair::sched::latency_ns, "layer"_a, "variant"_a, "cores"_a,
+           "slowdown"_a = 0.0)
+      .def("resampled", &veltair::sched::resampled, "cores"_a,
+           "slowdowns"_a = std::vector<double>{});
   nb::class_<NeededCores>(m, "NeededCores")
       .def_ro("cores", &NeededCores::cores)
       .def_ro("expected_ns", &NeededCores::expected_ns)

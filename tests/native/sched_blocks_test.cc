@@ -94,6 +94,32 @@ void test_plan_between_counts() {
   CHECK(resampled(profile, {4, 12}).model_ns == (std::vector<int64_t>{3200, 1300}));
 }
 
+void test_latency_between_levels() {
+  ModelProfile profile;
+  profile.cores = {1, 2};
+  profile.levels = 3;
+  profile.slowdowns = {0, 0.5, 1.5};
+  profile.model_ns = {100, 120, 200, 60, 80, 140};
+  profile.variants = {2};
+  profile.layer_ns = {100, 120, 200, 60, 80, 140, 110, 110, 130, 70, 70, 90};
+  profile.finish();
+  CHECK(latency_ns(profile, 0, 0, 1, 0) == 100);
+  CHECK(latency_ns(profile, 0, 0, 1, 0.5) == 120);
+  CHECK(latency_ns(profile, 0, 0, 1, 0.25) == 110);
+  CHECK(latency_ns(profile, 0, 0, 2, 1.0) == 110);
+  CHECK(latency_ns(profile, 0, 1, 2, 1.25) == 85);
+  CHECK(latency_ns(profile, 0, 0, 2, 7.0) == 140);  // above the highest: as there
+  CHECK(latency_ns(profile, 0, 0, 9, 0) == 60);     // no more cores than were measured
+  const ModelProfile made = resampled(profile, {2}, {0, 1.0, 2.0});
+  CHECK(made.levels == 3 && made.slowdowns == (std::vector<double>{0, 1.0, 2.0}));
+  CHECK(made.model_ns == (std::vector<int64_t>{60, 110, 140}));
+  CHECK(made.layer_ns == (std::vector<int64_t>{60, 110, 140, 70, 80, 90}));
+  profile.slowdowns.clear();
+  CHECK_THROWS(latency_ns(profile, 0, 0, 1, 0.5),
+               std::invalid_argument);  // nobody knows what the levels are
+  CHECK_THROWS(latency_ns(profile, 0, 2, 1, 0), std::invalid_argument);
+}
+
 void test_versions_by_level() {
   ModelProfile profile;
   profile.qos_ns = 100;
@@ -266,6 +292,7 @@ void test_partition() {
 int main() {
   test_plan();
   test_plan_between_counts();
+  test_latency_between_levels();
   test_versions_by_level();
   test_versions_by_cores();
   test_threshold();

@@ -37,6 +37,38 @@ uint16_t best_variant(const ModelProfile& profile, int32_t layer, int32_t cores,
   return static_cast<uint16_t>(found);
 }
 
+// Between which levels a slow-down lies: `part` of the way from `level` to the next.
+struct Place {
+  int32_t level;
+  double part;
+};
+
+Place place_of(const ModelProfile& profile, double slowdown) {
+  if (!(slowdown >= 0)) throw std::invalid_argument("a slow-down is from 0");
+  if (profile.levels == 1) return {.level = 0, .part = 0};
+  const std::vector<double>& known = profile.slowdowns;
+  if (known.empty()) {
+    throw std::invalid_argument("the profile has several levels and no slow-downs of them");
+  }
+  const auto after = std::upper_bound(known.begin(), known.end(), slowdown);
+  if (after == known.end()) return {.level = profile.levels - 1, .part = 0};
+  const auto level = static_cast<int32_t>(after - known.begin()) - 1;
+  return {.level = level, .part = (slowdown - known[level]) / (known[level + 1] - known[level])};
+}
+
+// `time_at(i, level)` is the time on the i-th measured count.
+template <typename TimeAt>
+int64_t latency_at(const ModelProfile& profile, int32_t cores, const Place& place, TimeAt time_at) {
+  const auto at_level = [&](int32_t level) {
+    return interpolated(profile.cores, cores,
+                        [&](size_t i) { return time_at(static_cast<int32_t>(i), level); });
+  };
+  const int64_t below_ns = at_level(place.level);
+  if (place.part == 0) return below_ns;
+  const int64_t above_ns = at_level(place.level + 1);
+  return below_ns + std::llround(place.part * static_cast<double>(above_ns - below_ns));
+}
+
 }  // namespace
 
 ModelPlan::ModelPlan(const ModelProfile& profile, int32_t total_cores, int32_t versions)
@@ -155,27 +187,47 @@ int32_t ModelPlan::cut(int32_t begin, int32_t end, int32_t cores, int32_t level,
   return std::clamp(static_cast<int32_t>(after - row) - 1, begin + 1, end);
 }
 
-ModelProfile resampled(const ModelProfile& profile, const std::vector<int32_t>& cores) {
+int64_t latency_ns(const ModelProfile& profile, int32_t layer, int32_t variant, int32_t cores,
+                   double slowdown) {
+  if (layer < 0 || layer >= profile.layers() || variant < 0 || variant >= profile.variants[layer]) {
+    throw std::invalid_argument("the model has no such layer or variant");
+  }
+  if (cores < 1) throw std::invalid_argument("a layer runs on at least one core");
+  return latency_at(profile, cores, place_of(profile, slowdown), [&](int32_t i, int32_t level) {
+    return profile.layer_time(layer, variant, i, level);
+  });
+}
+
+ModelProfile resampled(const ModelProfile& profile, const std::vector<int32_t>& cores,
+                       const std::vector<double>& slowdowns) {
   if (cores.empty() || *std::min_element(cores.begin(), cores.end()) < 1) {
     throw std::invalid_argument("a profile has core counts from 1");
   }
+  std::vector<Place> places;
+  places.reserve(std::max(slowdowns.size(), static_cast<size_t>(profile.levels)));
+  for (double slowdown : slowdowns) places.push_back(place_of(profile, slowdown));
+  for (int32_t level = 0; slowdowns.empty() && level < profile.levels; ++level) {
+    places.push_back({.level = level, .part = 0});
+  }
   ModelProfile made = profile;
   made.cores = cores;
+  made.levels = static_cast<int32_t>(places.size());
+  if (!slowdowns.empty()) made.slowdowns = slowdowns;
   made.model_ns.clear();
   made.layer_ns.clear();
   for (int32_t count : cores) {
-    for (int32_t level = 0; level < profile.levels; ++level) {
-      made.model_ns.push_back(interpolated(profile.cores, count, [&](size_t i) {
-        return profile.model_time(static_cast<int32_t>(i), level);
+    for (const Place& place : places) {
+      made.model_ns.push_back(latency_at(profile, count, place, [&](int32_t i, int32_t level) {
+        return profile.model_time(i, level);
       }));
     }
   }
   for (int32_t l = 0; l < profile.layers(); ++l) {
     for (int32_t v = 0; v < profile.variants[l]; ++v) {
       for (int32_t count : cores) {
-        for (int32_t level = 0; level < profile.levels; ++level) {
-          made.layer_ns.push_back(interpolated(profile.cores, count, [&](size_t i) {
-            return profile.layer_time(l, v, static_cast<int32_t>(i), level);
+        for (const Place& place : places) {
+          made.layer_ns.push_back(latency_at(profile, count, place, [&](int32_t i, int32_t level) {
+            return profile.layer_time(l, v, i, level);
           }));
         }
       }

@@ -108,7 +108,17 @@ int64_t interpolated(const std::vector<int32_t>& counts, int32_t cores, TimeAt t
                               static_cast<double>(time_at(i)) * part);
 }
 
-// The same profile with other core counts, by interpolation.
-ModelProfile resampled(const ModelProfile& profile, const std::vector<int32_t>& cores);
+// The latency model: what one layer takes by one of its variants on any number of cores, beside
+// what slows the reference kernel by `slowdown`. Core counts are read as `interpolated` has them.
+// Levels are linear in between; a slow-down above the highest that was measured is taken for that
+// one, since nothing says how a layer goes on. Throws std::invalid_argument where the profile has
+// several levels and doesn't say which slow-downs they are, or what is asked isn't in the model.
+int64_t latency_ns(const ModelProfile& profile, int32_t layer, int32_t variant, int32_t cores,
+                   double slowdown);
+
+// The same profile with other core counts and, unless `slowdowns` is empty, other levels, by the
+// latency model.
+ModelProfile resampled(const ModelProfile& profile, const std::vector<int32_t>& cores,
+                       const std::vector<double>& slowdowns = {});
 
 }  // namespace veltair::sched

@@ -1,6 +1,7 @@
 #include "native/sched/profile.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 namespace veltair::sched {
@@ -15,6 +16,15 @@ void check_times(const std::vector<int64_t>& times_ns) {
       throw std::invalid_argument("a profiled time is from 0 to 1000 s");
     }
   }
+}
+
+void check_slowdowns(const std::vector<double>& slowdowns, int32_t levels) {
+  if (slowdowns.empty()) return;
+  bool ascending = slowdowns.size() == static_cast<size_t>(levels) && slowdowns.front() == 0;
+  for (size_t i = 1; ascending && i < slowdowns.size(); ++i) {
+    ascending = slowdowns[i] > slowdowns[i - 1] && std::isfinite(slowdowns[i]);
+  }
+  if (!ascending) throw std::invalid_argument("slowdowns ascend from 0, one a level");
 }
 
 }  // namespace
@@ -50,6 +60,7 @@ void ModelProfile::finish() {
   for (const int32_t extent : parallel_extents) {
     if (extent < 1) throw std::invalid_argument("a parallel extent is at least 1");
   }
+  check_slowdowns(slowdowns, levels);
   if (qos_ns < 0) throw std::invalid_argument("a target is from 0 ns (0: none)");
   if (priority < 1) throw std::invalid_argument("a priority is at least 1");
   check_times(model_ns);

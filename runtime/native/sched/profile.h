@@ -22,6 +22,9 @@ struct ModelProfile {
   // [layers][variants of the layer]: tasks that a kernel can be divided into; or empty where they
   // aren't known
   std::vector<int32_t> parallel_extents;
+  // [levels]: slow-down of the reference kernel that each level stands for, ascending from 0; or
+  // empty where nobody knows
+  std::vector<double> slowdowns;
   std::vector<int32_t> first_row;  // [layers]: index of a layer's first [cores][levels] table
 
   int32_t layers() const { return static_cast<int32_t>(variants.size()); }

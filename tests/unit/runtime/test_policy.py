@@ -210,6 +210,8 @@ def test_a_simulation_with_another_policy_is_refused() -> None:
         ({"layer_flops": [1, -1, 1]}, "flops are from 0"),
         ({"parallel_extents": [1, 1]}, "parallel_extents is not"),
         ({"parallel_extents": [1, 0, 1]}, "extent is at least 1"),
+        ({"slowdowns": [0.0, 0.1]}, "slowdowns ascend from 0"),
+        ({"slowdowns": [0.1]}, "slowdowns ascend from 0"),
         ({"layer_ns": [2**62] * 9}, "from 0 to 1000 s"),
         ({"layer_ns": [1] * 8}, "layer_ns is not"),
     ],
@@ -232,6 +234,12 @@ def test_a_plan_is_asked_about_what_it_has() -> None:
         sched.ModelPlan(profile(100), 0)
     with pytest.raises(ValueError, match="core counts from 1"):
         profile(100).resampled([0, 1])
+    with pytest.raises(ValueError, match="no such layer"):
+        profile(100).time_ns(3, 0, 1)
+    with pytest.raises(ValueError, match="from 0"):
+        profile(100).time_ns(0, 0, 1, float("nan"))
+    with pytest.raises(ValueError, match="at least one core"):
+        profile(100).time_ns(0, 0, 0)
     with pytest.raises(ValueError, match="total_cores is from 1"):
         sched.needed_cores(profile(100), 0)
     plan = sched.ModelPlan(profile(100), 4)
