@@ -202,10 +202,10 @@ def _readable(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
     if opset >= OLDEST_OPSET:
         return model
     load_weights(path, model)
-    _spread_slopes(model)
     try:
+        _spread_slopes(model)
         return onnx.version_converter.convert_version(model, OLDEST_OPSET)
-    except (RuntimeError, ValueError) as error:
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
         raise InputError(
             f"{path}: opset {opset}, which ONNX can't convert to {OLDEST_OPSET} "
             f"({_first_line(error)}); export the model with opset {OLDEST_OPSET} to {newest}"
@@ -217,7 +217,7 @@ def _spread_slopes(model: onnx.ModelProto) -> None:
 
     Before opset 7 one dimension was the channels; ONNX's converter leaves it the last one.
     """
-    shapes = value_shapes(onnx.shape_inference.infer_shapes(model))
+    shapes = value_shapes(inferred(model))
     slopes = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type != "PRelu" or node.input[1] not in slopes or node.input[0] not in shapes:

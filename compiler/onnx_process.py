@@ -8,8 +8,11 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
+
+from veltair.compiler.children import end
 
 
 class CrashError(Exception):
@@ -19,8 +22,13 @@ class CrashError(Exception):
 class OnnxProcess:
     """Keeps a child from one model to the next: starting it takes longer than a small model."""
 
-    def __init__(self) -> None:
-        """Starts nothing yet."""
+    def __init__(self, command: Sequence[str] = ()) -> None:
+        """Starts nothing yet.
+
+        Args:
+            command: of the child, if not the real one.
+        """
+        self._command = tuple(command) or (sys.executable, "-m", "veltair.compiler.onnx_child")
         self._child: subprocess.Popen[str] | None = None
 
     def run(
@@ -66,24 +74,15 @@ class OnnxProcess:
             self.stop()
         if self._child is None:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "veltair.compiler.onnx_child"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
         return self._child
 
     def stop(self) -> None:
         """Ends the child; the next model starts another."""
-        if self._child is None:
-            return
-        self._child.kill()
-        self._child.wait()
-        for pipe in (self._child.stdin, self._child.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
-        self._child = None
+        if self._child is not None:
+            end(self._child)
+            self._child = None
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import signal
@@ -13,6 +12,7 @@ from typing import IO
 
 import msgspec
 
+from veltair.compiler.children import end
 from veltair.compiler.search.protocol import Answer, Work
 from veltair.runtime.errors import VeltairError
 
@@ -127,15 +127,9 @@ class Measurer:
 
     def stop(self) -> None:
         """Ends the child; later work starts another."""
-        if self._child is None:
-            return
-        self._child.kill()
-        self._child.wait()
-        for pipe in (self._child.stdin, self._child.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
-        self._child = None
+        if self._child is not None:
+            end(self._child)
+            self._child = None
 
 
 def _lines(pipe: IO[bytes], most_waits: int) -> Iterator[bytes | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,9 @@ from bad_models import CASES, Case, X, Y, external, functions, nested, relu_mode
 from fallback_models import model_of, node, value
 from onnx import TensorProto, helper, numpy_helper
 
+from veltair.compiler import clean, inference
 from veltair.compiler.front import Front, Source, read_graph
+from veltair.compiler.onnx_process import OnnxProcess
 from veltair.runtime.errors import InputError
 
 
@@ -138,3 +142,46 @@ def test_a_crash_of_onnx_runtime_costs_nothing_else(tmp_path: Path) -> None:
             read(crash)
         assert read(saved(tmp_path, relu_model())).graph.outputs == ("y",)
         crash = CASES["parts_of_nothing"].write(tmp_path)
+
+
+# The real child, whose inference crashes wherever a name says so.
+CHILD = """
+    import os, signal
+    from veltair.compiler import onnx_child
+
+    real = onnx_child.infer
+
+    def infer(before, after, **options):
+        if b"fatal" in before.read_bytes():
+            os.kill(os.getpid(), signal.SIGSEGV)
+        real(before, after, **options)
+
+    onnx_child.infer = infer
+    onnx_child.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("opset", "said"),
+    [
+        (17, r"crash.onnx: .*ONNX's inference crashes on it \(SIGSEGV\); export it again"),
+        (6, r"crash.onnx: opset 6, .*ONNX's inference crashes on it \(SIGSEGV\)\); export the"),
+    ],
+)
+def test_a_crash_of_inference_costs_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opset: int, said: str
+) -> None:
+    process = OnnxProcess([sys.executable, "-c", textwrap.dedent(CHILD)])
+    for module in (clean, inference):
+        monkeypatch.setattr(module, "onnx_process", lambda: process)
+    crash = tmp_path / "crash.onnx"
+    model = model_of([node("Relu", "x", "fatal"), node("Exp", "fatal", "y")], [X], [Y])
+    model.opset_import[0].version = opset
+    onnx.save(model, crash)
+    try:
+        for _ in range(2):
+            with pytest.raises(InputError, match=said):
+                read(crash)
+            assert read(saved(tmp_path, relu_model())).graph.outputs == ("y",)
+    finally:
+        process.stop()
