@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from veltair.compiler.te_operators.call import Call, Operator
+from veltair.compiler.te_operators.convolution import conv_integer
 from veltair.compiler.te_operators.elements import bit_cast, bit_shift, is_inf, modulo, power
 from veltair.compiler.te_operators.fourier import dft, stft
 from veltair.compiler.te_operators.places import (
@@ -30,6 +31,7 @@ from veltair.compiler.te_operators.sums import (
 OPERATORS: Mapping[str, Operator] = {
     "BitCast": bit_cast,
     "BitShift": bit_shift,
+    "ConvInteger": conv_integer,
     "CumProd": cum_prod,
     "CumSum": cum_sum,
     "DFT": dft,

@@ -17,6 +17,8 @@ from veltair.runtime.artifact import available_isa
 
 compiled = pytest.mark.skipif(available_isa() is None, reason="this CPU can't run kernels")
 X = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
+BYTES = np.random.default_rng(1).integers(0, 256, (2, 4, 7, 6)).astype(np.uint8)
+FILTERS = np.random.default_rng(2).integers(0, 256, (4, 2, 3, 2)).astype(np.uint8)
 
 
 def ints(*values: int) -> Array:
@@ -52,6 +54,16 @@ CASES: dict[str, tuple[str, list[Array | None], dict[str, Any]]] = {
     "is_inf": ("IsInf", [np.float32([1, np.inf, -np.inf, np.nan])], {"detect_positive": 0}),
     "reverse": ("ReverseSequence", [X[0], ints(1, 3, 2, 3)], {"time_axis": 0, "batch_axis": 1}),
     "all_true": ("ReduceMin", [X > -1, ints(-1, 1)], {"keepdims": 0}),
+    "conv_integer": (
+        "ConvInteger",
+        [BYTES, FILTERS, np.uint8(9), np.uint8([0, 7, 130, 255])],
+        {"group": 2, "strides": [2, 1], "dilations": [1, 2], "pads": [1, 2, 0, 3]},
+    ),
+    "conv_integer_same": (
+        "ConvInteger",
+        [BYTES.view(np.int8), FILTERS, None, np.uint8([3, 0, 1, 2])],
+        {"group": 2, "auto_pad": "SAME_LOWER", "strides": [2, 2]},
+    ),
     "dft": ("DFT", [X[..., :2], None, np.array(1)], {}),
     "irfft": ("DFT", [X[..., :2], np.array(6), np.array(2)], {"inverse": 1, "onesided": 1}),
     "shift": (
@@ -108,3 +120,18 @@ def test_an_axis_that_stays_takes_each_element_once() -> None:
         places, weights = taps(Axis(size=4, out=4, scale=1.0), mode)
         assert places.tolist() == [[0], [1], [2], [3]]
         assert (weights == 1).all()
+
+
+@compiled
+def test_an_inverse_transform_is_nearer_to_the_truth_than_single_precision() -> None:
+    signal = np.arange(100, dtype=np.float32).reshape(1, 10, 10, 1) * np.float32([1, 0])
+    node = helper.make_node("DFT", ["x", "", "axis"], ["y"], inverse=1)
+    (y,) = VeltairBackend.run_node(
+        node, [signal, np.int64(1)], outputs_info=[(np.dtype(np.float32), signal.shape)]
+    )
+    truth = np.fft.ifft(signal[..., 0].astype(np.complex128), axis=1)
+    assert np.abs(y[..., 0] - truth.real).max() <= np.finfo(np.float32).eps * 100
+    assert np.abs(y[..., 1] - truth.imag).max() <= np.finfo(np.float32).eps * 10
+    zeros = np.abs(truth.imag) < 1e-12
+    assert zeros.any()
+    assert np.abs(y[..., 1][zeros]).max() < 1e-12
