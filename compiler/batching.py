@@ -8,8 +8,9 @@ samples of a batch are then independent of each other, ONNX Runtime's answers te
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -30,53 +31,102 @@ from veltair.compiler.reference import (
     relative_difference,
 )
 from veltair.runtime.errors import InputError
-from veltair.runtime.manifest import TensorSpec
 
 _REMEDY = "leave out --batch, or export the model so that its first dimensions can be larger"
 
 
-def batch_graph(source: Source, front: Front, size: int) -> Graph:
-    """The graph of a batch, with the constants of that of one sample.
+class Batcher:
+    """Makes batches of a model of one sample: its model first, from which the rest is made."""
 
-    Raises:
-        InputError: the model can't run so many samples at once.
-        UnsupportedOperatorError: a node that nothing here runs.
-    """
-    graph = lowered(source, _batched(source, front, size))
-    known = {_content(t.data): t.data for t in front.graph.tensors.values() if t.data is not None}
-    tensors = {
-        name: t if t.data is None else replace(t, data=known.get(_content(t.data), t.data))
-        for name, t in graph.tensors.items()
-    }
-    return graph.with_ops(graph.ops, tensors)
+    def __init__(self, source: Source, front: Front) -> None:
+        """Does nothing yet.
+
+        Args:
+            source: of the model.
+            front: of one sample; its constants are those of every batch.
+        """
+        self._source = source
+        self._front = front
+
+    def batched(self, size: int) -> onnx.ModelProto:
+        """A copy of the model that runs so many samples at once.
+
+        Raises:
+            InputError: there is none.
+        """
+        for name in self._front.graph.framed:
+            raise InputError(
+                f"{self._source.path}: --batch {size}: only its value tells the size of '{name}', "
+                f"so the samples of a batch can't be told apart; {_REMEDY}"
+            )
+        return batched(self._source.path, self._front.model, size)
+
+    def graph(self, several: onnx.ModelProto) -> Graph:
+        """The graph of a batch, with the constants of that of one sample.
+
+        Raises:
+            UnsupportedOperatorError: a node that nothing here runs.
+        """
+        graph = lowered(self._source, several)
+        tensors = {
+            name: t
+            if t.data is None
+            else replace(t, data=self._constants.get(_content(t.data), t.data))
+            for name, t in graph.tensors.items()
+        }
+        return graph.with_ops(graph.ops, tensors)
+
+    def reference(
+        self, several: onnx.ModelProto, size: int, defined: Collection[str] = ()
+    ) -> Reference | None:
+        """A batch and its outputs by ONNX Runtime, which are those of its samples.
+
+        Args:
+            several: the model of a batch.
+            size: samples.
+            defined: nodes that ONNX's own implementation runs: see `reference_run`.
+
+        Returns:
+            None where ONNX Runtime refuses whatever inputs are drawn.
+
+        Raises:
+            InputError: the samples of a batch aren't independent of each other.
+        """
+        path, graph, model = self._source.path, self._front.graph, self._front.model
+        specs = [graph.spec(name) for name in graph.inputs]
+        alone = reference_run(model, defined=defined)
+        drawn = [answered(alone, specs, seed) for seed in range(size)]
+        samples = [sample for sample in drawn if sample is not None]
+        if len(samples) < size:
+            return None
+        feed = {spec.name: np.concatenate([s.feed[spec.name] for s in samples]) for spec in specs}
+        answers = zip(*(sample.expected for sample in samples), strict=True)
+        expected = [np.concatenate(values) for values in answers]
+        try:
+            together = reference_run(several, defined=defined)(feed)
+        except Exception as error:  # ONNX Runtime's exceptions share no other base
+            raise InputError(
+                f"{path}: --batch {size}: {' '.join(str(error).split())}; {_REMEDY}"
+            ) from error
+        for value, one, got in zip(model.graph.output, expected, together, strict=True):
+            difference = relative_difference(np.asarray(got), one)
+            if not difference <= TOLERANCE:
+                raise InputError(
+                    f"{path}: --batch {size}: output '{value.name}' of a batch differs from its "
+                    f"samples' own by {difference:.0e} of its range, so they aren't independent "
+                    f"of each other; {_REMEDY}"
+                )
+        return Reference(feed=feed, expected=expected)
+
+    @cached_property
+    def _constants(self) -> dict[tuple[str, tuple[int, ...], bytes], Array]:
+        tensors = self._front.graph.tensors.values()
+        return {_content(t.data): t.data for t in tensors if t.data is not None}
 
 
 def _content(data: Array) -> tuple[str, tuple[int, ...], bytes]:
-    dense = np.ascontiguousarray(data)
-    digest = hashlib.sha256(dense.tobytes()).digest()
-    return data.dtype.name, data.shape, digest
-
-
-def batch_reference(source: Source, front: Front, size: int) -> Reference | None:
-    """A batch and its outputs by ONNX Runtime, which are those of its samples.
-
-    Returns:
-        None where ONNX Runtime refuses whatever inputs are drawn.
-
-    Raises:
-        InputError: the samples of a batch aren't independent of each other.
-    """
-    specs = [front.graph.spec(name) for name in front.graph.inputs]
-    return separable(source.path, front.model, _batched(source, front, size), specs, size)
-
-
-def _batched(source: Source, front: Front, size: int) -> onnx.ModelProto:
-    for name in front.graph.framed:
-        raise InputError(
-            f"{source.path}: --batch {size}: only its value tells the size of '{name}', so the "
-            f"samples of a batch can't be told apart; {_REMEDY}"
-        )
-    return batched(source.path, front.model, size)
+    dense = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    return data.dtype.name, data.shape, hashlib.sha256(dense.data).digest()
 
 
 def batched(path: Path, model: onnx.ModelProto, size: int) -> onnx.ModelProto:
@@ -190,50 +240,3 @@ def _first_unbatched(
             elif reads:
                 return describe(node)
     return ""
-
-
-def separable(
-    path: Path,
-    model: onnx.ModelProto,
-    several: onnx.ModelProto,
-    specs: Sequence[TensorSpec],
-    size: int,
-) -> Reference | None:
-    """Checks that a batch gives what its samples give each by itself, by ONNX Runtime.
-
-    Args:
-        path: of the model, for messages.
-        model: clean, of one sample.
-        several: `batched` of it.
-        specs: the inputs of one sample.
-        size: samples.
-
-    Returns:
-        A batch and its outputs; None where ONNX Runtime refuses whatever inputs are drawn.
-
-    Raises:
-        InputError: the samples aren't independent.
-    """
-    alone = reference_run(model)
-    drawn = [answered(alone, specs, seed) for seed in range(size)]
-    samples = [sample for sample in drawn if sample is not None]
-    if len(samples) < size:
-        return None
-    feed = {spec.name: np.concatenate([s.feed[spec.name] for s in samples]) for spec in specs}
-    answers = zip(*(sample.expected for sample in samples), strict=True)
-    expected = [np.concatenate(values) for values in answers]
-    try:
-        together = reference_run(several)(feed)
-    except Exception as error:  # ONNX Runtime's exceptions share no other base
-        raise InputError(
-            f"{path}: --batch {size}: {' '.join(str(error).split())}; {_REMEDY}"
-        ) from error
-    for value, one, got in zip(model.graph.output, expected, together, strict=True):
-        difference = relative_difference(np.asarray(got), one)
-        if not difference <= TOLERANCE:
-            raise InputError(
-                f"{path}: --batch {size}: output '{value.name}' of a batch differs from its "
-                f"samples' own by {difference:.0e} of its range, so they aren't independent of "
-                f"each other; {_REMEDY}"
-            )
-    return Reference(feed=feed, expected=expected)

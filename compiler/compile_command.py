@@ -113,7 +113,8 @@ def command(
     )
     print(f"{options.target}: {len(result.manifest.layers)} layers for {options.isa}; {compared}")
     told = result.manifest
-    for line in (*batches_text(told), *fallback_summary(told), *search_summary(result.search)):
+    summary = (*batches_text(told), *fallback_summary(told), *search_summary(result.search))
+    for line in (*result.deviating, *summary):
         print(line)
     for warning in (result.doubt, fewer_levels(result.manifest.profile, levels)):
         if warning:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -14,9 +14,9 @@ import onnx
 
 from veltair.compiler.arrangement import arrange_batches
 from veltair.compiler.artifact_writer import check_absent, staged
-from veltair.compiler.batching import batch_graph, batch_reference, batched
+from veltair.compiler.batching import Batcher, batched
 from veltair.compiler.binding import Array, Shape
-from veltair.compiler.blame import wrong_nodes
+from veltair.compiler.blame import Blame, blame
 from veltair.compiler.building import Builder
 from veltair.compiler.fold import draws
 from veltair.compiler.front import Front, Source, read_graph
@@ -125,6 +125,8 @@ class CompileResult:
         manifest: finished.
         difference: of its outputs to ONNX Runtime's, of the output's range; None where ONNX Runtime
             takes no inputs that could be drawn.
+        deviating: what ONNX Runtime computes otherwise than ONNX defines it, and the model as ONNX
+            does: operator and name of each such node, and by how much.
         doubt: why its profile shouldn't be trusted; empty where it can be.
         search: what its variants were chosen from.
     """
@@ -133,6 +135,7 @@ class CompileResult:
     difference: float | None
     doubt: str
     search: SearchReport
+    deviating: tuple[str, ...] = ()
 
 
 def compile_model(options: CompileOptions, progress: Progress) -> CompileResult:
@@ -166,7 +169,10 @@ def compile_model(options: CompileOptions, progress: Progress) -> CompileResult:
 def _compile_checked(
     folder: Path, fronts: list[Front], options: CompileOptions, progress: Progress
 ) -> CompileResult:
-    """Compiles until the outputs agree with ONNX Runtime's: nodes that are wrong fall back.
+    """Compiles until the outputs agree with ONNX Runtime's.
+
+    Nodes that are wrong fall back; at those that ONNX Runtime computes otherwise than ONNX defines
+    them, the outputs are compared with what ONNX's own implementation makes of them.
 
     Args:
         folder: of the artifact.
@@ -175,32 +181,52 @@ def _compile_checked(
         progress: hears of each stage.
     """
     refused, source = dict(options.refused), options.source
+    deviating: dict[str, str] = {}
     while True:
         front = fronts.pop()
-        graphs = {1: front.graph, **{n: batch_graph(source, front, n) for n in options.batches}}
-        references = {n: batch_reference(source, front, n) for n in options.batches}
+        graphs, references = _several(source, front, options.batches, deviating)
         model = front.model
         del front
         try:
-            return _compile_into(folder, model, graphs, references, options, progress)
+            result = _compile_into(folder, model, graphs, references, deviating, options, progress)
         except MismatchError:
-            wrong = _wrong_nodes(model, read_manifest(folder), options)
-            if not wrong.keys() - refused.keys():
+            found = _blame(model, read_manifest(folder), options)
+            if not (found.wrong.keys() - refused.keys()) | (found.deviating.keys() - deviating):
                 raise
-            refused |= wrong
+            refused |= found.wrong
+            deviating |= found.deviating
+        else:
+            return replace(result, deviating=_named(model, deviating))
         source = replace(options.source, refused=refused)
         fronts.append(read_graph(source, strict=options.strict))
 
 
-def _wrong_nodes(
-    model: onnx.ModelProto, manifest: Manifest, options: CompileOptions
-) -> dict[str, str]:
+def _several(
+    source: Source, front: Front, sizes: Collection[int], defined: Collection[str]
+) -> tuple[dict[int, Graph], dict[int, Reference | None]]:
+    """Graphs of one sample and of batches, and what the outputs of batches must be, by size."""
+    batcher, graphs, references = Batcher(source, front), {1: front.graph}, {}
+    for size in sizes:
+        several = batcher.batched(size)
+        graphs[size] = batcher.graph(several)
+        references[size] = batcher.reference(several, size, defined)
+    return graphs, references
+
+
+def _blame(model: onnx.ModelProto, manifest: Manifest, options: CompileOptions) -> Blame:
     """What to blame for outputs that differ: those of one sample, or else of a batch."""
-    found = wrong_nodes(model, manifest.at(1), options.isa)
+    found = blame(model, manifest.at(1), options.isa)
     for size in manifest.sizes[1:]:
-        several = batched(options.model, model, size)
-        found = found or wrong_nodes(several, manifest.at(size), options.isa)
+        if not found.wrong and not found.deviating:
+            several = batched(options.model, model, size)
+            found = blame(several, manifest.at(size), options.isa)
     return found
+
+
+def _named(model: onnx.ModelProto, reasons: Mapping[str, str]) -> tuple[str, ...]:
+    """Operator, name and reason of each node that there is a reason for."""
+    nodes = [node for node in model.graph.node if node.name in reasons]
+    return tuple(f"{node.op_type} '{node.name}': {reasons[node.name]}" for node in nodes)
 
 
 def _compile_into(
@@ -208,6 +234,7 @@ def _compile_into(
     model: onnx.ModelProto,
     graphs: dict[int, Graph],
     references: dict[int, Reference | None],
+    defined: Collection[str],
     options: CompileOptions,
     progress: Progress,
 ) -> CompileResult:
@@ -237,7 +264,10 @@ def _compile_into(
     # From before the check on, which is as busy: a small model's profile alone is too short a look.
     watch, begun_ns = Watch(), time.monotonic_ns()
     progress.stage("checking against ONNX Runtime", len(manifest.sizes))
-    references[1] = None if draws(model) else answered(reference_run(model), manifest.inputs)
+    if draws(model):
+        references[1] = None
+    else:
+        references[1] = answered(reference_run(model, defined=defined), manifest.inputs)
     result = CompileResult(
         manifest=manifest,
         difference=_difference(folder, references, progress),

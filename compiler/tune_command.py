@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from veltair.compiler.batching import batch_graph
+from veltair.compiler.batching import Batcher
 from veltair.compiler.front import Source, read_graph
 from veltair.compiler.kernels.spec import LANES
 from veltair.compiler.lower import Request, lower
@@ -107,8 +107,10 @@ def command(
 def _requests(source: Source, batches: Sequence[int], isa: Isa) -> list[Request]:
     """The layers of one sample, and of each batch."""
     front = read_graph(source)
+    batcher = Batcher(source, front)
+    several = (batcher.graph(batcher.batched(size)) for size in batches)
     requests = []
-    for graph in (front.graph, *(batch_graph(source, front, size) for size in batches)):
+    for graph in (front.graph, *several):
         plan = plan_memory(graph, source.lanes)
         check_memory(source.path, graph, plan)
         requests += lower(graph, plan, isa)

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from veltair.compiler.batching import batch_graph, batch_reference
+from veltair.compiler.batching import Batcher
 from veltair.compiler.front import Front, Source, read_graph
 from veltair.runtime.errors import InputError
 
@@ -36,8 +36,10 @@ def source_of(
 
 def refusal(source: Source, front: Front, size: int) -> str:
     def batch() -> None:
-        batch_graph(source, front, size)
-        batch_reference(source, front, size)
+        batcher = Batcher(source, front)
+        several = batcher.batched(size)
+        batcher.graph(several)
+        batcher.reference(several, size)
 
     with pytest.raises(InputError) as caught:
         batch()
@@ -64,9 +66,10 @@ def test_reshapes_mean_whatever_number_of_samples(
         helper.make_node("Reshape", ["r", "target"], ["y"]),
     ]
     source = source_of(tmp_path, nodes, read, {"target": np.array(target)})
-    front = read_graph(source)
-    assert batch_graph(source, front, 5).tensors["y"].shape == written
-    reference = batch_reference(source, front, 5)
+    batcher = Batcher(source, read_graph(source))
+    several = batcher.batched(5)
+    assert batcher.graph(several).tensors["y"].shape == written
+    reference = batcher.reference(several, 5)
     assert reference is not None
     assert reference.expected[0].shape == written
     np.testing.assert_array_equal(
@@ -82,7 +85,8 @@ def test_a_constant_that_others_read_stays(tmp_path: Path) -> None:
         helper.make_node("Mul", ["r", "c"], ["y"]),
     ]
     source = source_of(tmp_path, nodes, (1, 2), {"target": np.array([1, 2])})
-    reference = batch_reference(source, read_graph(source), 3)
+    batcher = Batcher(source, read_graph(source))
+    reference = batcher.reference(batcher.batched(3), 3)
     assert reference is not None
     np.testing.assert_array_equal(reference.expected[0], reference.feed["x"] * [1, 2])
 
@@ -90,7 +94,8 @@ def test_a_constant_that_others_read_stays(tmp_path: Path) -> None:
 def test_resize_to_sizes(tmp_path: Path) -> None:
     node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="nearest")
     source = source_of(tmp_path, [node], (1, 2, 4, 4), {"sizes": np.array([1, 2, 8, 8])})
-    assert batch_graph(source, read_graph(source), 4).tensors["y"].shape == (4, 2, 8, 8)
+    batcher = Batcher(source, read_graph(source))
+    assert batcher.graph(batcher.batched(4)).tensors["y"].shape == (4, 2, 8, 8)
 
 
 def test_constants_are_those_of_one_sample(tmp_path: Path) -> None:
@@ -98,7 +103,8 @@ def test_constants_are_those_of_one_sample(tmp_path: Path) -> None:
     weight = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
     source = source_of(tmp_path, nodes, (1, 16), {"w": weight})
     front = read_graph(source)
-    several = batch_graph(source, front, 2)
+    batcher = Batcher(source, front)
+    several = batcher.graph(batcher.batched(2))
     one = [t.data for t in front.graph.tensors.values() if t.data is not None]
     assert one
     assert all(any(t.data is data for t in several.tensors.values()) for data in one)
