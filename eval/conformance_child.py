@@ -33,6 +33,18 @@ _REFUSALS = (
     "Veltair takes tensors only",
     "UnsupportedOperatorError",
 )
+# Tests whose expected values don't bear the suite's tolerance, by name: what they bear, and why.
+TOLERANCES = dict.fromkeys(
+    ("test_dft_inverse", "test_dft_inverse_opset19"),
+    (1e-6, "its expected values are a transform by NumPy in single precision, off by 1.9e-7"),
+)
+# Tests that ask for what we do otherwise on purpose, by name, and why.
+EXCEPTIONS = {
+    "test_maxunpool_export_with_output_shape_cpu": (
+        "its indices count in the shape without output_shape, those that MaxPool writes in that of "
+        "output_shape, as ours do and ONNX Runtime's (onnx/onnx#2398)"
+    )
+}
 _MOST_REASON = 300  # characters
 _MACHINE_PATH = re.compile(r"(?<![\w:])/[\w./+-]+/")  # what a message says of where it was
 
@@ -48,7 +60,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         operators: of the model.
         types: of the model's inputs and outputs, as ONNX names them.
         fallen: operators that fell back, and why.
-        reason: why it failed or was refused.
+        reason: why it failed, or was refused or skipped.
     """
 
     name: str
@@ -76,7 +88,8 @@ class _Watched(VeltairBackend):
 def suite() -> dict[str, tuple[str, unittest.TestCase]]:
     """The tests for the CPU by name, each with its category; none that needs the network."""
     found = {}
-    for category, case in Runner(_Watched, __name__).test_cases.items():
+    tolerances = {name: {"atol": atol} for name, (atol, _) in TOLERANCES.items()}
+    for category, case in Runner(_Watched, __name__, tolerances).test_cases.items():
         for name in unittest.TestLoader().getTestCaseNames(case):
             if name.endswith("_cpu") and "Real" not in category:
                 found[name] = (category, case(name))
@@ -107,8 +120,11 @@ def _run(name: str, category: str, test: unittest.TestCase) -> Outcome:
     layers = [layer for manifest in manifests for layer in manifest.layers]
     fallen = tuple(r for layer in layers if layer.fallback for r in layer.fallback.reasons)
     status, reason = _status(result, has_fallen=any(layer.fallback for layer in layers))
-    if status == "failed" and manifests and _Watched.model is not None and draws(_Watched.model):
-        status, reason = "skipped", "it expects the draws of NumPy's generator"
+    if status == "failed" and manifests and _Watched.model is not None:
+        if draws(_Watched.model):
+            status, reason = "skipped", "it expects the draws of NumPy's generator"
+        elif name in EXCEPTIONS:
+            status, reason = "skipped", EXCEPTIONS[name]
     operators, types = _described(_Watched.model)
     return Outcome(
         name=name,

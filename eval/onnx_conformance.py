@@ -8,6 +8,7 @@ all of it ran on ONNX Runtime, as `refused` where the compile says that it can't
 
 from __future__ import annotations
 
+import re
 import selectors
 import subprocess
 from collections import Counter
@@ -21,7 +22,7 @@ import typer
 
 from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.children import python
-from veltair.eval.conformance_child import STATUSES, Outcome, suite
+from veltair.eval.conformance_child import STATUSES, TOLERANCES, Outcome, suite
 from veltair.eval.record import write_result
 
 if TYPE_CHECKING:
@@ -47,6 +48,26 @@ COUNTED_TYPES = frozenset(
     ]
 )
 RESULTS = Path("eval/results")
+# What refusals say, and the reason that they have in common.
+_GROUPS = {
+    r"is of type (\w+); clients": "an input or output is of type {}, which clients can't send",
+    r"a (sequence|optional); clients|is a (list|NoneType); give|is not a tensor": (
+        "an input or output is a sequence or an optional value, no tensor"
+    ),
+    r"of domain '([\w.]+)'; rewrite": "no model to serve has operators of domain {}",
+    r"Could not find an implementation for (\w+)": (
+        "TVM can't lower it, and ONNX Runtime lacks {} for its types"
+    ),
+    r"construct locale with name:([\w-]+\.\w+-?\d*)": (
+        "ONNX Runtime needs the locale {}, which this machine lacks"
+    ),
+    r"official support for domain ai.onnx is till opset (\d+)": (
+        "TVM can't lower it, and ONNX Runtime takes opsets to {}"
+    ),
+    r"Batchwise recurrent operations": (
+        "TVM can't lower it, and ONNX Runtime has no recurrent operators of layout 1"
+    ),
+}
 LEGEND = """\
 A test is *compiled* where every layer is, *fallback* where ONNX Runtime runs a part or all of it,
 *refused* where the compile says that nothing here serves it: its inputs or outputs are no tensors
@@ -156,12 +177,42 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "all": _counts(outcomes),
         "counted": {**counted, "compiled_share": counted["compiled"] / ran if ran else 0.0},
         "operators": {name: _counts(of) for name, of in sorted(by_operator.items())},
-        "refusals": {o.name: o.reason for o in outcomes if o.status == "refused"},
-        "failures": {o.name: o.reason for o in outcomes if o.status == "failed"},
+        "refusals": _reasons(outcomes, "refused"),
+        "refused_for": _refused_for(outcomes),
+        "skips": _reasons(outcomes, "skipped"),
+        "failures": _reasons(outcomes, "failed"),
+        "tolerances": {
+            name: f"absolute {atol:g}: {why}"
+            for name, (atol, why) in TOLERANCES.items()
+            if any(o.name == f"{name}_cpu" for o in outcomes)
+        },
         "fallbacks": dict(
             Counter(reason for o in outcomes for reason in set(map(_kind, o.fallen))).most_common()
         ),
     }
+
+
+def _reasons(outcomes: Sequence[Outcome], status: str) -> dict[str, str]:
+    return {o.name: o.reason for o in outcomes if o.status == status}
+
+
+def _refused_for(outcomes: Sequence[Outcome]) -> dict[str, dict[str, int]]:
+    """How many tests of each operator were refused for each reason; most tests first."""
+    found: dict[str, Counter[str]] = {}
+    for outcome in outcomes:
+        if outcome.status == "refused":
+            kind = outcome.operators[0] if len(outcome.operators) == 1 else "several operators"
+            found.setdefault(_group(outcome.reason), Counter())[kind] += 1
+    ordered = sorted(found.items(), key=lambda item: (-item[1].total(), item[0]))
+    return {reason: dict(counter.most_common()) for reason, counter in ordered}
+
+
+def _group(reason: str) -> str:
+    for pattern, common in _GROUPS.items():
+        match = re.search(pattern, reason)
+        if match:
+            return common.format(*match.groups())
+    return reason
 
 
 def _kind(reason: str) -> str:
@@ -186,7 +237,7 @@ def headline(result: dict[str, Any]) -> str:
 
 
 def report(result: dict[str, Any]) -> str:
-    """Returns the page: the counts, a row an operator, and what failed."""
+    """Returns the page: the counts, a row an operator, what failed, and why others don't count."""
     lines = [
         "# ONNX's backend test suite",
         "",
@@ -201,11 +252,28 @@ def report(result: dict[str, Any]) -> str:
     ]
     for name, counts in result["operators"].items():
         lines.append(f"| {name} | {' | '.join(str(counts[s] or '') for s in STATUSES)} |")
-    for title, reasons in (("Failures", result["failures"]), ("Refusals", result["refusals"])):
-        if reasons:
-            lines += ["", f"## {title}", ""]
-            lines += [f"- `{name}`: {_plain(why)}" for name, why in reasons.items()]
+    lines += _listed("Failures", result["failures"])
+    lines += _grouped(result["refused_for"])
+    lines += _listed("Skipped", result["skips"])
+    lines += _listed("Compared less closely", result["tolerances"])
     return "\n".join(lines) + "\n"
+
+
+def _listed(title: str, reasons: dict[str, str]) -> list[str]:
+    if not reasons:
+        return []
+    return ["", f"## {title}", "", *(f"- `{n}`: {_plain(why)}" for n, why in reasons.items())]
+
+
+def _grouped(reasons: dict[str, dict[str, int]]) -> list[str]:
+    """A row a reason of refusals; each test's own words are in the other file."""
+    if not reasons:
+        return []
+    lines = ["", "## Refusals", "", "| reason | tests | of |", "|---|---:|---|"]
+    for reason, counts in reasons.items():
+        kinds = ", ".join(f"{kind} {count}" for kind, count in counts.items())
+        lines.append(f"| {_plain(reason)} | {sum(counts.values())} | {kinds} |")
+    return lines
 
 
 def _plain(text: str) -> str:
