@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 
 from veltair.compiler.te_operators import OPERATORS, Call
+from veltair.compiler.te_operators.indices import bounded
 
 
 class Importer(ONNXGraphImporter):  # type: ignore[misc] # TVM is untyped
@@ -23,16 +24,16 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc] # TVM is untyped
         attrs: Mapping[str, Any],
         opset: int,
     ) -> Any:  # noqa: ANN401 (relax.Expr)
+        call = Call(
+            builder=self.bb,
+            inputs=tuple(inputs[i] for i in range(len(inputs))),
+            attrs=attrs,
+            outputs=attrs["tvm_custom"]["num_outputs"],
+            opset=opset,
+        )
+        call = bounded(op_name, call)
         operator = OPERATORS.get(op_name)
-        if operator is not None:
-            call = Call(
-                builder=self.bb,
-                inputs=tuple(inputs[i] for i in range(len(inputs))),
-                attrs=attrs,
-                outputs=attrs["tvm_custom"]["num_outputs"],
-                opset=opset,
-            )
-            made = operator(call)
-            if made is not None:
-                return made
-        return super()._convert_operator(op_name, inputs, attrs, opset)
+        made = operator(call) if operator is not None else None
+        if made is not None:
+            return made
+        return super()._convert_operator(op_name, onnx_input(call.inputs), attrs, opset)

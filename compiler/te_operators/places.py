@@ -120,7 +120,9 @@ def reverse_sequence(call: Call) -> Expr:
 
     def reverse(data: Tensor, lengths: Tensor) -> Tensor:
         def element(*at: Tensor) -> Tensor:
-            length = lengths[at[batch]].astype("int32")
+            # No longer than the axis: whatever comes with the data, a kernel reads inside of it.
+            longest = tirx.const(call.shape()[time], lengths.dtype)
+            length = tirx.min(lengths[at[batch]], longest).astype("int32")
             step = at[time].astype("int32")
             source = tirx.if_then_else(step < length, length - 1 - step, step)
             return data(*at[:time], source, *at[time + 1 :])
