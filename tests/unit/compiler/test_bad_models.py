@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -185,3 +186,11 @@ def test_a_crash_of_inference_costs_nothing_else(
             assert read(saved(tmp_path, relu_model())).graph.outputs == ("y",)
     finally:
         process.stop()
+
+
+def test_a_large_parent_keeps_its_child() -> None:
+    """What the child has used counts, and not what it was started by has."""
+    code = "from veltair.compiler.onnx_child import most_used_bytes; print(most_used_bytes())"
+    held = np.ones(512 << 20, np.uint8)
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(child.stdout) < held.nbytes
