@@ -154,7 +154,7 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
 
 
 class DecisionLine(_Line, frozen=True, kw_only=True, tag="decision"):
-    """A scheduling decision, with all that it was made on."""
+    """A scheduling decision, with all that it was made on; `slowdown` if it was measured."""
 
     sequence: int
     epoch: int
@@ -163,6 +163,7 @@ class DecisionLine(_Line, frozen=True, kw_only=True, tag="decision"):
     worker: int
     free_cores: int
     level: int
+    slowdown: int = sched.NONE
     queue_length: int
     queue: list[TaskRow]
     tasks: list[TaskRow]

@@ -332,6 +332,7 @@ class _Replay:
             queue_length=line.queue_length,
             free_cores=line.free_cores,
             level=line.level,
+            slowdown=line.slowdown,
         )
         event = f"{line.event} of worker {line.worker}"
         self._compare(number, line, asked.tally, event, line.decision, _decision_record(decision))

@@ -140,6 +140,7 @@ class State:
         total_cores: int,
         free_cores: int,
         level: int = 0,
+        slowdown: int = ...,
     ) -> None: ...
 
 class Needs:
@@ -178,6 +179,7 @@ class RecordedView:
         queue_length: int,
         free_cores: int,
         level: int,
+        slowdown: int = ...,
     ) -> Decision: ...
 
 class BatchCost:

@@ -304,6 +304,7 @@ struct PolicyState {
   int32_t total_cores = 0;
   int32_t free_cores = 0;
   int32_t level = 0;
+  int32_t slowdown = veltair::sched::kNone;
 
   veltair::sched::View view() const {
     return {.models = models,
@@ -313,7 +314,8 @@ struct PolicyState {
             .workers = {workers.data(), sizeof(workers[0]), static_cast<int32_t>(workers.size())},
             .total_cores = total_cores,
             .free_cores = free_cores,
-            .level = level};
+            .level = level,
+            .slowdown = slowdown};
   }
 };
 
@@ -356,6 +358,7 @@ void check_worker(const PolicyState& state, size_t index) {
 void check_cores(const PolicyState& state) {
   require(state.total_cores >= 1 && state.free_cores >= 0 && state.level >= 0,
           "total_cores is from 1, free_cores and level are from 0");
+  require(state.slowdown >= veltair::sched::kNone, "a slow-down is from 0, or NONE");
   int64_t cores = state.free_cores;
   for (const auto& worker : state.workers) {
     require(worker.cores_held >= 0 && worker.cores_wanted >= 0, "a worker's cores are from 0");
@@ -368,11 +371,12 @@ void check_cores(const PolicyState& state) {
 PolicyState make_state(std::vector<veltair::sched::ModelProfile> models,
                        std::vector<veltair::sched::Task> tasks, const std::vector<int32_t>& queue,
                        std::vector<veltair::sched::Running> workers, int32_t total_cores,
-                       int32_t free_cores, int32_t level) {
+                       int32_t free_cores, int32_t level, int32_t slowdown) {
   PolicyState state{std::move(models), std::move(tasks), std::move(workers)};
   state.total_cores = total_cores;
   state.free_cores = free_cores;
   state.level = level;
+  state.slowdown = slowdown;
   state.queue_length = static_cast<int32_t>(queue.size());
   for (size_t task = 0; task < state.tasks.size(); ++task) check_task(state, task);
   for (size_t worker = 0; worker < state.workers.size(); ++worker) check_worker(state, worker);
@@ -515,16 +519,17 @@ void bind_record(nb::module_& m) {
           [](RecordedView& view, const MadePolicy& policy, EventKind event, int32_t worker,
              int64_t now_ns, const std::vector<TaskRow>& queue, const std::vector<TaskRow>& tasks,
              const std::vector<WorkerRow>& workers, int32_t queue_length, int32_t free_cores,
-             int32_t level) {
+             int32_t level, int32_t slowdown) {
             policy.check(view.models(), view.total_cores());
             const auto queued = converted(queue, to_task);
             const auto others = converted(tasks, to_task);
             const auto running = converted(workers, to_worker);
-            view.set({queued, others, running, queue_length, free_cores, level});
+            view.set({queued, others, running, queue_length, free_cores, level, slowdown});
             return view.decide(*policy.policy, {event, worker}, now_ns);
           },
           "policy"_a, nb::kw_only(), "event"_a, "worker"_a, "now_ns"_a, "queue"_a, "tasks"_a,
-          "workers"_a, "queue_length"_a, "free_cores"_a, "level"_a);
+          "workers"_a, "queue_length"_a, "free_cores"_a, "level"_a,
+          "slowdown"_a = veltair::sched::kNone);
 }
 
 // ---- batching and placement
@@ -846,7 +851,7 @@ void bind_sched(nb::module_& parent) {
   bind_plan(m);
   nb::class_<PolicyState>(m, "State")
       .def(nb::new_(&make_state), nb::kw_only(), "models"_a, "tasks"_a, "queue"_a, "workers"_a,
-           "total_cores"_a, "free_cores"_a, "level"_a = 0);
+           "total_cores"_a, "free_cores"_a, "level"_a = 0, "slowdown"_a = veltair::sched::kNone);
   nb::class_<Needs>(m, "Needs")
       .def_ro("waiting", &Needs::waiting)
       .def_ro("refusing", &Needs::refusing)
@@ -1067,7 +1072,7 @@ void bind_ipc_records(nb::module_& m) {
       .def(nb::new_([](std::string scheduling, std::string batching, std::string placement,
                        int64_t max_block_ns, int32_t margin_percent, int32_t partition_cores,
                        int64_t timeout_ns, int32_t max_batch, int32_t least_percent,
-                       int32_t executors, int32_t level, bool admission) {
+                       int32_t executors, int32_t level, bool measured, bool admission) {
              return veltair::ipc::Policies{.scheduling = std::move(scheduling),
                                            .batching = std::move(batching),
                                            .placement = std::move(placement),
@@ -1079,6 +1084,7 @@ void bind_ipc_records(nb::module_& m) {
                                                      .least_percent = least_percent,
                                                      .executors = executors},
                                            .level = level,
+                                           .measured = measured,
                                            .admission = admission};
            }),
            nb::kw_only(), "scheduling"_a = "model", "batching"_a = "none", "placement"_a = "local",
@@ -1089,7 +1095,7 @@ void bind_ipc_records(nb::module_& m) {
            "max_batch"_a = veltair::ipc::BatchOptions{}.max_batch,
            "least_percent"_a = veltair::ipc::BatchOptions{}.least_percent,
            "executors"_a = veltair::ipc::BatchOptions{}.executors, "level"_a = 0,
-           "admission"_a = false)
+           "measured"_a = false, "admission"_a = false)
       .def(
           "check",
           [](const veltair::ipc::Policies& policies, int32_t total_cores) {
@@ -1158,15 +1164,56 @@ void bind_ipc_records(nb::module_& m) {
   }();
 }
 
+void bind_levels(nb::module_& m) {
+  using veltair::ipc::BlockSums, veltair::sched::Measured;
+  m.attr("MILLION") = veltair::sched::kMillion;
+  m.attr("STALE_NS") = veltair::sched::kStaleNs;
+  m.attr("SQUARE_NS") = veltair::ipc::kSquareNs;
+  nb::class_<Measured>(m, "Measured")
+      .def(nb::new_([](int32_t slowdown, int32_t confidence, int64_t time_ns) {
+             return Measured{.slowdown = slowdown, .confidence = confidence, .time_ns = time_ns};
+           }),
+           nb::kw_only(), "slowdown"_a, "confidence"_a, "time_ns"_a)
+      .def_ro("slowdown", &Measured::slowdown)
+      .def_ro("confidence", &Measured::confidence)
+      .def_ro("time_ns", &Measured::time_ns)
+      .def("is_known", &Measured::is_known, "now_ns"_a);
+  using veltair::ipc::BlockSample;
+  nb::class_<BlockSample>(m, "BlockSample")
+      .def(nb::new_([](int32_t core, int64_t took_ns, int64_t alone_ns, int64_t sensitivity_ns,
+                       double highest_slowdown) {
+             return BlockSample{.core = core,
+                                .took_ns = took_ns,
+                                .expected = {alone_ns, sensitivity_ns},
+                                .highest_slowdown = highest_slowdown};
+           }),
+           nb::kw_only(), "core"_a, "took_ns"_a, "alone_ns"_a, "sensitivity_ns"_a,
+           "highest_slowdown"_a);
+  nb::class_<BlockSums>(m, "BlockSums")
+      .def_ro("blocks", &BlockSums::blocks)
+      .def_ro("took_ns", &BlockSums::took_ns)
+      .def_ro("alone_ns", &BlockSums::alone_ns)
+      .def_ro("excess", &BlockSums::excess)
+      .def_ro("weight", &BlockSums::weight);
+  using veltair::ipc::LevelReport;
+  nb::class_<LevelReport>(m, "LevelReport")
+      .def_ro("measured", &LevelReport::measured)
+      .def_ro("source", &LevelReport::source)
+      .def_ro("decisions", &LevelReport::decisions)
+      .def_ro("unmeasured", &LevelReport::unmeasured);
+}
+
 void bind_segment(nb::module_& m) {
   nb::class_<Segment>(m, "Segment")
       .def_static(
           "create",
           [](std::vector<int32_t> cpus, int32_t workers, const veltair::ipc::Policies& policies,
-             std::vector<veltair::ipc::ModelSpec> models) {
-            return Segment::create({std::move(cpus), workers, policies, std::move(models)});
+             std::vector<veltair::ipc::ModelSpec> models, std::vector<int32_t> complexes) {
+            return Segment::create(
+                {std::move(cpus), std::move(complexes), workers, policies, std::move(models)});
           },
-          nb::kw_only(), "cpus"_a, "workers"_a, "policies"_a, "models"_a)
+          nb::kw_only(), "cpus"_a, "workers"_a, "policies"_a, "models"_a,
+          "complexes"_a = std::vector<int32_t>{})
       .def_static("attach", &Segment::attach, "fd"_a)
       .def_prop_ro("fd", &Segment::fd)
       .def_prop_ro("size_bytes", &Segment::bytes)
@@ -1185,6 +1232,18 @@ void bind_segment(nb::module_& m) {
       .def_prop_ro("revocations", [](const Segment& s) { return s.header().revocations.load(); })
       .def_prop_ro("cores", [](const Segment& s) { return s.cores().size(); })
       .def_prop_ro("cores_in_use", &veltair::ipc::cores_in_use)
+      .def_prop_ro("complexes", [](const Segment& s) { return s.complexes().size(); })
+      .def("level", [](const Segment& s) { return s.header().level.load(); })
+      .def(
+          "complex_level",
+          [](const Segment& s, size_t complex) {
+            if (complex >= s.complexes().size()) throw nb::index_error("no such core complex");
+            return s.complexes()[complex].level.load();
+          },
+          "complex"_a)
+      .def_prop_rw(
+          "emulated_slowdown", [](const Segment& s) { return s.header().emulated_slowdown.load(); },
+          [](Segment& s, int32_t millionths) { s.header().emulated_slowdown = millionths; })
       .def("models", &veltair::ipc::model_statuses)
       .def(
           "counts",
@@ -1259,12 +1318,15 @@ void bind_board(nb::module_& m) {
           "worker"_a, "scheduler"_a, "now_ns"_a, ReleaseGil())
       .def(
           "next_block",
-          [](Board& b, int32_t worker, const PolicyAndModels& by, int32_t layer_end,
-             int64_t now_ns) {
-            return block_of(by.recorded(b.next_block(worker, by.scheduler(), layer_end, now_ns)));
+          [](Board& b, int32_t worker, const PolicyAndModels& by, int32_t layer_end, int64_t now_ns,
+             const veltair::ipc::BlockSample* sample) {
+            return block_of(
+                by.recorded(b.next_block(worker, by.scheduler(), layer_end, now_ns, sample)));
           },
-          "worker"_a, "scheduler"_a, "layer_end"_a, "now_ns"_a, ReleaseGil())
-      .def("complete", &Board::complete, "worker"_a, "error"_a, "now_ns"_a, ReleaseGil())
+          "worker"_a, "scheduler"_a, "layer_end"_a, "now_ns"_a, "sample"_a = nb::none(),
+          ReleaseGil())
+      .def("complete", &Board::complete, "worker"_a, "error"_a, "now_ns"_a, "sample"_a = nb::none(),
+           ReleaseGil())
       .def(
           "held_cores",
           [](Board& b, int32_t worker) { return some_cores(b, worker, &Board::held_cores); },
@@ -1282,6 +1344,16 @@ void bind_board(nb::module_& m) {
             b.let_go(worker, core, revoked_ns, now_ns);
           },
           "worker"_a, "core"_a, "now_ns"_a, ReleaseGil())
+      .def("await_blocks", &Board::await_blocks, "seen"_a, "timeout_ns"_a, ReleaseGil())
+      .def("wake_sampler", &Board::wake_sampler, ReleaseGil())
+      .def("block_sums", &Board::block_sums, ReleaseGil())
+      .def(
+          "tell_levels",
+          [](Board& b, const veltair::sched::Measured& node,
+             const std::vector<veltair::sched::Measured>& complexes,
+             std::string_view source) { b.tell_levels(node, complexes, source); },
+          "node"_a, "complexes"_a, "source"_a, ReleaseGil())
+      .def("level_report", &Board::level_report, ReleaseGil())
       .def("check", &Board::check, ReleaseGil());
 }
 
@@ -1317,6 +1389,7 @@ void bind_client(nb::module_& m) {
              const veltair::ipc::PolicyRecord record = client.board().policies(&epoch);
              return std::make_pair(record, epoch);
            })
+      .def("level_report", [](Client& client) { return client.board().level_report(); })
       .def(
           "tensor",
           [](Client& client, int32_t model, int32_t tensor, int32_t slot) {
@@ -1363,8 +1436,7 @@ std::unique_ptr<veltair::ipc::Worker> make_null_worker(
     const std::vector<std::optional<veltair::sched::ModelProfile>>& models,
     std::optional<int> record) {
   std::vector<veltair::sched::ModelProfile> profiles = known_profiles(models);
-  auto executor = std::make_unique<veltair::ipc::NullExecutor>(
-      profiles, static_cast<int32_t>(segment->cores().size()));
+  auto executor = std::make_unique<veltair::ipc::NullExecutor>(segment, profiles);
   return std::make_unique<veltair::ipc::Worker>(segment, index, std::move(profiles),
                                                 std::move(executor), record);
 }
@@ -1373,6 +1445,7 @@ void bind_ipc(nb::module_& parent) {
   using veltair::ipc::Worker;
   nb::module_ m = parent.def_submodule("ipc", "The shared segment: server, clients, workers.");
   bind_ipc_records(m);
+  bind_levels(m);
   bind_segment(m);
   bind_board(m);
   bind_client(m);

@@ -175,9 +175,9 @@ void test_under_load() {
   std::vector<std::unique_ptr<ipc::Worker>> workers;
   std::vector<std::thread> threads;
   for (int32_t w = 0; w < 4; ++w) {
-    workers.push_back(
-        std::make_unique<ipc::Worker>(server.segment, w, server.profiles,
-                                      std::make_unique<ipc::NullExecutor>(server.profiles, 4)));
+    workers.push_back(std::make_unique<ipc::Worker>(
+        server.segment, w, server.profiles,
+        std::make_unique<ipc::NullExecutor>(server.segment, server.profiles)));
     threads.emplace_back([&worker = *workers.back()] { worker.run(); });
   }
   ipc::Client client(server.segment);

@@ -299,6 +299,102 @@ void test_histogram() {
   }
 }
 
+// A block's time is told to the complex of the core that it began on, and wakes who waits for it.
+void test_block_sums() {
+  ipc::SegmentSpec spec;
+  spec.cpus = {0, 1, 2};
+  spec.complexes = {0, 1, 1};
+  ipc::ModelSpec model;
+  model.name = "m";
+  model.slots = 2;
+  spec.models.push_back(model);
+  spec.policies.measured = true;
+  const auto segment = ipc::Segment::create(spec);
+  ipc::Board board(segment);
+  CHECK(segment->complexes().size() == 2);
+  board.set_model_state(0, ipc::ModelState::kReady, "");
+  board.set_state(ipc::ServerState::kServing);
+  const std::vector<sched::ModelProfile> profiles = {profile({.cores = 1})};
+  const auto policy = sched::make_policy("layer", 3, profiles);
+  const ipc::Scheduler scheduler{*policy, profiles};
+  const int32_t client = board.add_client(kPid);
+  board.join(0, kPid, 0);
+  int32_t query = kNone;
+  CHECK(board.allocate(client, 0, &query).ok && board.submit(client, query, 0, 0, 0, 0).ok);
+  CHECK(board.take(0, scheduler, 0).decision.task == query);
+
+  // 2 ms where 1 ms was expected, of a layer that takes 4 ms longer at a slow-down of 1.
+  ipc::BlockSample sample{.core = 2,
+                          .took_ns = 2 * kMs,
+                          .expected = {.alone_ns = kMs, .sensitivity_ns = 4 * kMs},
+                          .highest_slowdown = 0.5};
+  CHECK(board.await_blocks(7, 0) == 0);  // other than what was seen: at once
+  CHECK(board.await_blocks(0, 1) == 0);
+  const uint32_t word = segment->header().sampler;
+  segment->header().sampler_waits = 1;
+  board.next_block(0, scheduler, 1, 20, &sample);
+  CHECK(segment->header().sampler != word && segment->header().sampler_waits == 0);
+  CHECK(board.await_blocks(0, -1) == 1);
+  std::vector<ipc::BlockSums> sums = board.block_sums();
+  CHECK(sums.size() == 2 && sums[0].blocks == 0 && sums[1].blocks == 1);
+  CHECK(sums[1].took_ns == 2 * kMs && sums[1].alone_ns == kMs);
+  CHECK(sums[1].excess == 4 * kMs * kMs / ipc::kSquareNs);
+  CHECK(sums[1].weight == 16 * kMs * kMs / ipc::kSquareNs);
+
+  // Faster than alone counts against; one that is far slower than ever counts as twice as slow.
+  sample.core = 0;
+  sample.took_ns = kMs / 2;
+  board.complete(0, "", 30, &sample);
+  sums = board.block_sums();
+  CHECK(static_cast<int64_t>(sums[0].excess) == -2 * kMs * kMs / ipc::kSquareNs);
+  CHECK(board.allocate(client, 0, &query).ok && board.submit(client, query, 0, 0, 0, 0).ok);
+  CHECK(board.take(0, scheduler, 40).decision.task == query);
+  sample.took_ns = 1000 * kMs;
+  board.next_block(0, scheduler, 1, 50, &sample);
+  const std::vector<ipc::BlockSums> now = board.block_sums();
+  CHECK(now[0].excess - sums[0].excess == 16 * kMs * kMs / ipc::kSquareNs);
+  // A block whose cores changed, or that failed, only counts as ended.
+  board.complete(0, "", 60);
+  CHECK(board.block_sums()[0].blocks == 2 && board.await_blocks(0, -1) == 4);
+  CHECK(board.check().empty());
+}
+
+void test_levels() {
+  ipc::SegmentSpec spec;
+  spec.cpus = {0, 1};
+  spec.complexes = {0, 1};
+  const auto segment = ipc::Segment::create(spec);
+  ipc::Board board(segment);
+  const std::vector<sched::Measured> levels = {
+      {.slowdown = 1, .confidence = 2, .time_ns = 3},
+      {.slowdown = 300'000, .confidence = sched::kMillion, .time_ns = 4}};
+  board.tell_levels(levels[1], levels, "probe");
+  CHECK(segment->header().level.load().slowdown == 300'000);
+  CHECK(segment->complexes()[0].level.load().confidence == 2);
+  CHECK(segment->complexes()[1].level.load().time_ns == 4);
+  CHECK(board.level_report().source == "probe" && !board.level_report().measured);
+  board.tell_levels(levels[0], levels, std::string(100, 'x'));
+  CHECK(board.level_report().source == std::string(63, 'x'));
+  CHECK(board.check().empty());
+  const sched::Measured wrong{.slowdown = 1, .confidence = sched::kMillion + 1, .time_ns = 0};
+  CHECK_THROWS(board.tell_levels(wrong, levels, ""), std::invalid_argument);
+  CHECK_THROWS(board.tell_levels(levels[0], {levels.data(), 1}, ""), std::invalid_argument);
+#ifndef VELTAIR_CHECK_STATE  // there a critical section that finds this ends the process
+  segment->complexes()[1].level.store(wrong);
+  CHECK(board.check() == "its level is none: core complex 1");
+  segment->complexes()[1].level.store(levels[0]);
+  segment->complexes()[0].sums.weight = 5;
+  CHECK(board.check() == "sums of no block: core complex 0");
+  segment->complexes()[0].sums.weight = 0;
+  segment->cores()[1].complex = 2;
+  CHECK(board.check() == "of no core complex: core 1");
+#endif
+  spec.complexes = {0};
+  CHECK_THROWS(ipc::Segment::create(spec), std::invalid_argument);
+  spec.complexes = {0, 2};
+  CHECK_THROWS(ipc::Segment::create(spec), std::invalid_argument);
+}
+
 void test_too_many_clients() {
   Server server(1, 1, {{}});
   for (int32_t c = 0; c < ipc::kMaxClients; ++c) CHECK(server.board->add_client(kPid) == c);
@@ -321,5 +417,7 @@ int main() {
   test_release_at_any_time();
   test_kernel_error_and_stop();
   test_histogram();
+  test_block_sums();
+  test_levels();
   test_too_many_clients();
 }

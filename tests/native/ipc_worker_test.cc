@@ -283,7 +283,7 @@ void test_a_null_executor_takes_the_time() {
   const auto made = server_with("model", 2, 100 * kMs);
   Server& server = *made;
   Workers workers(server, 2, [&server](int32_t) {
-    return std::make_unique<ipc::NullExecutor>(server.profiles, kCores);
+    return std::make_unique<ipc::NullExecutor>(server.segment, server.profiles);
   });
   ipc::Client client(server.segment);
   for (int round = 0; round < 5; ++round) {
@@ -317,7 +317,8 @@ void test_a_null_executor_changes_cores() {
         return slow;
       }(),
       {1, 2, 3, 4})};
-  ipc::NullExecutor executor(profiles, kCores);
+  const auto server = server_with("model", 1, kMs);
+  ipc::NullExecutor executor(server->segment, profiles);
   const std::array<int32_t, 4> cores = {0, 1, 2, 3};
   executor.set_cores({cores.data(), 1});
   const int64_t begin_ns = ipc::monotonic_ns();
@@ -329,6 +330,79 @@ void test_a_null_executor_changes_cores() {
   other.join();
   const int64_t took_ns = ipc::monotonic_ns() - begin_ns;
   CHECK(took_ns >= 110 * kMs && took_ns < 300 * kMs);
+}
+
+// Twice as long at the one level that there is beside the one alone, which is a slow-down of 0.5.
+sched::ModelProfile disturbed_profile() {
+  sched::ModelProfile made = short_profile(20 * kMs);
+  made.levels = 2;
+  made.slowdowns = {0, 0.5};
+  for (auto* times : {&made.model_ns, &made.layer_ns}) {
+    std::vector<int64_t> doubled;
+    for (const int64_t time_ns : *times) {
+      doubled.push_back(20 * time_ns);
+      doubled.push_back(40 * time_ns);
+    }
+    *times = doubled;
+  }
+  made.finish();
+  return made;
+}
+
+// Runs queries one after the other, and returns what the blocks' sums say of the level meanwhile.
+double level_of(Server& server, ipc::Client& client, int queries) {
+  const std::vector<ipc::BlockSums> before = server.board->block_sums();
+  for (int i = 0; i < queries; ++i) {
+    int32_t query = kNone;
+    CHECK(client.allocate(0, &query).ok);
+    const int64_t now_ns = ipc::monotonic_ns();
+    CHECK(client.submit(query, now_ns, 0, i, now_ns).ok);
+    std::vector<ipc::Ended> ended;
+    while (ended.empty()) {
+      client.wait(10 * kMs);
+      ended = client.poll(1);
+    }
+    CHECK(ended.front().ok && client.release(ended.front().query));
+  }
+  const std::vector<ipc::BlockSums> after = server.board->block_sums();
+  CHECK(after[0].blocks - before[0].blocks == static_cast<uint64_t>(queries));
+  CHECK(after[0].alone_ns - before[0].alone_ns == static_cast<uint64_t>(queries) * 8 * kMs);
+  return static_cast<double>(static_cast<int64_t>(after[0].excess - before[0].excess)) /
+         static_cast<double>(after[0].weight - before[0].weight);
+}
+
+// Workers tell how much longer than alone their blocks take, and decide by what is measured.
+void test_workers_measure() {
+  const auto made = std::make_unique<Server>(kCores, 1, std::vector<ModelOptions>{{}});
+  made->profiles = {disturbed_profile()};
+  ipc::Policies policies;
+  policies.scheduling = "veltair-ac";
+  policies.measured = true;
+  made->board->set_policies(policies);
+  std::atomic<int32_t>& emulated = made->segment->header().emulated_slowdown;
+  emulated = 0;
+  Workers workers(*made, 1, [&made](int32_t) {
+    return std::make_unique<ipc::NullExecutor>(made->segment, made->profiles);
+  });
+  ipc::Client client(made->segment);
+  // A sleep ends late, never early.
+  const double alone = level_of(*made, client, 5);
+  CHECK(alone > 0 && alone < 0.2);
+  emulated = 500'000;
+  const double beside = level_of(*made, client, 5);
+  CHECK(beside >= 0.5 && beside < 0.7);
+  emulated = 10'000'000;  // a block counts as at twice the highest level at most
+  const double stopped = level_of(*made, client, 1);
+  CHECK(stopped > 0.99 && stopped < 1.01);
+  emulated = 0;
+  CHECK(made->segment->header().decisions_unmeasured == 11);
+  const sched::Measured level{
+      .slowdown = 400'000, .confidence = sched::kMillion, .time_ns = ipc::monotonic_ns()};
+  made->board->tell_levels(level, {&level, 1}, "self");
+  level_of(*made, client, 1);
+  CHECK(made->segment->header().decisions_unmeasured == 11);
+  workers.stop();
+  check_empty(*made);
 }
 
 // Kernels on a gang, blocks of one layer: the outputs are right while cores come and go.
@@ -447,6 +521,7 @@ int main() {
   test_kernels_are_cut_where_cores_leave();
   test_a_null_executor_takes_the_time();
   test_a_null_executor_changes_cores();
+  test_workers_measure();
   for (const char* name : {"layer", "prema", "veltair-as", "deadline", "veltair-deadline"}) {
     test_kernels(name);
   }

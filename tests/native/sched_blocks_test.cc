@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "check.h"
-#include "native/sched/interference.h"
 #include "native/sched/partition_policy.h"
 #include "native/sched/plan.h"
 #include "native/sched/policy.h"
@@ -247,28 +246,6 @@ void test_veltair_levels() {
   CHECK(alone.level == 0 && alone.cores == 1);
 }
 
-void test_soon_to_finish() {
-  Running running{.task = 0, .cores_wanted = 10, .cores_held = 10};
-  running.block_started_ns = 1000;
-  running.block_expected_ns = 100;
-  CHECK(!soon_to_finish(running, 1089));
-  CHECK(soon_to_finish(running, 1090));  // a tenth is left
-  running.cores_held = 5;                // takes twice as long
-  CHECK(!soon_to_finish(running, 1179));
-  CHECK(soon_to_finish(running, 1180));
-  running.block_expected_ns = 0;
-  CHECK(!soon_to_finish(running, 1'000'000));
-
-  State state{.models = {uneven()}, .tasks = {{.model = 0}, {.model = 0}}};
-  state.workers = {{}, {.task = 0, .cores_wanted = 32, .cores_held = 32}};
-  state.workers[1].block_expected_ns = 100;
-  CHECK(disturbing_cores(state.view(), 0, 50) == 32);
-  CHECK(disturbing_cores(state.view(), 0, 95) == 0);
-  CHECK(disturbing_cores(state.view(), 1, 50) == 0);  // not by itself
-  CHECK(OccupancyInterference(5).level(state.view(), 0, 50) == 2);
-  CHECK(ConstantInterference(3).level(state.view(), 0, 50) == 3);
-}
-
 void test_partition() {
   State state{.models = {uneven()}, .tasks = {{.model = 0}}, .workers = {{}}};
   state.queue_head = 0;
@@ -300,7 +277,6 @@ int main() {
   test_fixed_blocks();
   test_veltair();
   test_veltair_levels();
-  test_soon_to_finish();
   test_partition();
   return 0;
 }

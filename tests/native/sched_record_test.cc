@@ -119,6 +119,19 @@ void test_line_has_what_the_policy_reads() {
   CHECK(lines[1].starts_with(begin + ",[3,0,1,1,0,0,0,13,5013,23],[5,0,1,1,0,0,0,15,5015,25]],"));
 }
 
+void test_measured_slowdown() {
+  const State state;
+  const File file;
+  Recorder recorder(file.descriptor(), {.workers = 2});
+  const auto policy = make_policy("model", 3, state.models);
+  View view = state.view();
+  view.slowdown = 250'000;
+  recorder.note(*policy, view, kIdle, 100, policy->decide(view, kIdle, 100), {});
+  recorder.flush();
+  CHECK(file.lines().front().find(R"("level":1,"slowdown":250000,"queue_length")") !=
+        std::string::npos);
+}
+
 void test_same_decision_from_the_parts() {
   const State state;
   const auto policy = make_policy("deadline", 3, state.models);
@@ -300,6 +313,7 @@ void test_texts() {
 
 int main() {
   test_line_has_what_the_policy_reads();
+  test_measured_slowdown();
   test_same_decision_from_the_parts();
   test_views_that_cannot_be();
   test_no_room();

@@ -13,6 +13,7 @@
 #include "native/ipc/layout.h"
 #include "native/ipc/segment.h"
 #include "native/sched/admission.h"
+#include "native/sched/block_times.h"
 #include "native/sched/interference.h"
 #include "native/sched/policy.h"
 #include "native/sched/record.h"
@@ -77,6 +78,22 @@ struct Scheduler {
   sched::Recorder* recorder = nullptr;                // notes each decision; its owner flushes it
 };
 
+// How long a block took that ended, against its profile.
+struct BlockSample {
+  int32_t core = 0;  // the first that it ran on
+  int64_t took_ns = 0;
+  sched::ExpectedBlock expected;
+  double highest_slowdown = 0;  // that its profile knows
+};
+
+// What is told of the measuring of the interference level.
+struct LevelReport {
+  bool measured = false;
+  std::string source;       // what it is measured by; empty: nothing
+  int64_t decisions = 0;    // of the scheduling policy
+  uint64_t unmeasured = 0;  // of these, those for which the level wasn't known
+};
+
 // One process's hand on the segment's state.
 //
 // The state changes only in here. Each method is one critical section of about a microsecond under
@@ -132,11 +149,14 @@ class Board {
   // the queue, in the order of sim::Simulator; those that are given a block are woken.
   Step take(int32_t worker, const Scheduler& scheduler, int64_t now_ns);
   // The end of a busy worker's block: `layer_end` of the layers have run, and there are more, or
-  // more queries of the task. As `take`, with the worker's own next block first.
-  Step next_block(int32_t worker, const Scheduler& scheduler, int32_t layer_end, int64_t now_ns);
+  // more queries of the task. As `take`, with the worker's own next block first. `sample` is what
+  // the block took, null where that says nothing.
+  Step next_block(int32_t worker, const Scheduler& scheduler, int32_t layer_end, int64_t now_ns,
+                  const BlockSample* sample = nullptr);
   // Ends a busy worker's task: its queries complete, its cores come free. An empty `error` is
   // success. The worker must `take` next, or leave.
-  void complete(int32_t worker, std::string_view error, int64_t now_ns);
+  void complete(int32_t worker, std::string_view error, int64_t now_ns,
+                const BlockSample* sample = nullptr);
   // Writes the numbers of the cores that are the worker's to use now; returns how many. Fewer than
   // `Running::cores_held` while others still let some go.
   int32_t held_cores(int32_t worker, std::span<int32_t> cores);
@@ -148,6 +168,20 @@ class Board {
   // Takes a worker out that has died (its process must be gone) or leaves: its cores come free, its
   // task goes back to the front of the queue, or fails after kMaxAttempts.
   void remove_worker(int32_t worker, int64_t now_ns);
+
+  // ---- what measures the interference level, in rank 0 (levels.cc)
+
+  // Returns how many blocks have ended, as soon as that isn't `seen` any more, or after the time.
+  uint64_t await_blocks(uint64_t seen, int64_t timeout_ns);
+  // Ends a wait.
+  void wake_sampler();
+  // What the blocks took, by core complex.
+  std::vector<BlockSums> block_sums();
+  // Tells the level of the node and of each core complex, and by what it was measured. Throws
+  // std::invalid_argument, changing nothing.
+  void tell_levels(const sched::Measured& node, std::span<const sched::Measured> complexes,
+                   std::string_view source);
+  LevelReport level_report();
 
   // ---- the server (server.cc)
 
@@ -237,6 +271,12 @@ class Board {
   Step step_of(Critical& critical, int32_t worker, const Scheduler& scheduler, int64_t now_ns);
   void requeue(Critical& critical, int32_t worker, int64_t now_ns);
 
+  // levels.cc
+  int32_t complex_of(int32_t worker) const;
+  sched::Level level(const Scheduler& scheduler, const sched::View& view, int32_t worker,
+                     int64_t now_ns);
+  void note_end(Critical& critical, const BlockSample* sample);
+
   // repair.cc
   void repair(Critical& critical);
   void settle_tasks(Critical& critical);
@@ -250,6 +290,7 @@ class Board {
   // check.cc
   std::string find_wrong() const;
   std::string check_cores() const;
+  std::string check_levels() const;
   std::string check_queue() const;
   std::string check_inbox() const;
   std::string check_tasks() const;
@@ -258,6 +299,7 @@ class Board {
   std::shared_ptr<Segment> segment_;
   Header& header_;
   const std::span<CoreRecord> cores_;
+  const std::span<ComplexRecord> complexes_;
   const std::span<WorkerRecord> workers_;
   const std::span<ClientRecord> clients_;
   const std::span<ModelRecord> models_;

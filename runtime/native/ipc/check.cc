@@ -18,8 +18,8 @@ std::string Board::check() {
 }
 
 std::string Board::find_wrong() const {
-  for (auto part : {&Board::check_cores, &Board::check_queue, &Board::check_inbox,
-                    &Board::check_tasks, &Board::check_slots}) {
+  for (auto part : {&Board::check_cores, &Board::check_levels, &Board::check_queue,
+                    &Board::check_inbox, &Board::check_tasks, &Board::check_slots}) {
     if (std::string wrong = (this->*part)(); !wrong.empty()) return wrong;
   }
   return {};
@@ -68,6 +68,29 @@ std::string Board::check_cores() const {
     return "a core is free and a block waits for one";
   }
   if (live != header_.live_workers) return text("the count of live workers is not ", live);
+  return {};
+}
+
+std::string Board::check_levels() const {
+  const auto is_level = [](const sched::MeasuredRecord& record) {
+    const sched::Measured level = record.load();
+    return level.slowdown >= 0 && level.confidence >= 0 && level.confidence <= sched::kMillion;
+  };
+  if (!is_level(header_.level)) return "the node's interference level is none";
+  for (size_t c = 0; c < complexes_.size(); ++c) {
+    const ComplexRecord& record = complexes_[c];
+    const auto number = static_cast<int64_t>(c);
+    if (!is_level(record.level)) return text("its level is none: core complex ", number);
+    const BlockSums& sums = record.sums;
+    if (sums.blocks == 0 && (sums.took_ns | sums.alone_ns | sums.excess | sums.weight) != 0) {
+      return text("sums of no block: core complex ", number);
+    }
+  }
+  for (size_t c = 0; c < cores_.size(); ++c) {
+    if (cores_[c].complex < 0 || cores_[c].complex >= header_.geometry.n_complexes) {
+      return text("of no core complex: core ", static_cast<int64_t>(c));
+    }
+  }
   return {};
 }
 

@@ -15,13 +15,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "native/sched/interference.h"
 #include "native/sched/policy.h"
 #include "native/sched/view.h"
 
 namespace veltair::ipc {
 
 inline constexpr uint64_t kMagic = 0x7261'6974'6c65'7631;  // "1veltair", little-endian
-inline constexpr uint32_t kLayoutVersion = 3;
+inline constexpr uint32_t kLayoutVersion = 4;
 inline constexpr size_t kAlignment = 64;  // of every record, table and tensor slot
 inline constexpr int32_t kNone = sched::kNone;
 inline constexpr int32_t kMaxClients = 64;
@@ -153,6 +154,24 @@ struct alignas(kAlignment) CoreRecord {
   std::atomic<int32_t> heir;        // worker, kNobody, or kNone: the owner keeps it
   std::atomic<int64_t> revoked_ns;  // when it got an heir: tells a revocation from later ones
   int32_t cpu;                      // constant: number of the operating system
+  int32_t complex;                  // constant: the core complex that it is of
+};
+
+// What blocks took that ended since the start: whoever reads it takes the difference of two looks,
+// so that it may wrap around. Products are in units of kSquareNs ns².
+inline constexpr int64_t kSquareNs = 1024;
+struct BlockSums {
+  uint64_t blocks;
+  uint64_t took_ns;
+  uint64_t alone_ns;  // by their profiles
+  uint64_t excess;  // (took - alone) * sensitivity (sched::ExpectedBlock): a sum of signed numbers
+  uint64_t weight;  // sensitivity²
+};
+
+// Cores that share a cache.
+struct alignas(kAlignment) ComplexRecord {
+  sched::MeasuredRecord level;  // first: sched::Interference sees it; written by rank 0
+  BlockSums sums;               // of blocks that began on a core of it
 };
 
 enum class ClientState : uint32_t { kFree, kLive };
@@ -170,17 +189,19 @@ struct alignas(kAlignment) ClientRecord {
 struct Geometry {
   int64_t bytes = 0;  // of the whole segment
   int32_t n_cores = 0;
+  int32_t n_complexes = 0;
   int32_t n_workers = 0;
   int32_t n_models = 0;
   int32_t n_slots = 0;
-  uint32_t ring_capacity = 0;  // a power of two, at least n_slots: a ring is never full
-  int64_t cores_offset = 0;    // CoreRecord[n_cores]
-  int64_t workers_offset = 0;  // WorkerRecord[n_workers]
-  int64_t clients_offset = 0;  // ClientRecord[kMaxClients]
-  int64_t models_offset = 0;   // ModelRecord[n_models]
-  int64_t queries_offset = 0;  // QueryRecord[n_slots]
-  int64_t tasks_offset = 0;    // TaskRecord[n_slots]
-  int64_t rings_offset = 0;    // uint32_t[kMaxClients][ring_capacity]
+  uint32_t ring_capacity = 0;    // a power of two, at least n_slots: a ring is never full
+  int64_t cores_offset = 0;      // CoreRecord[n_cores]
+  int64_t complexes_offset = 0;  // ComplexRecord[n_complexes]
+  int64_t workers_offset = 0;    // WorkerRecord[n_workers]
+  int64_t clients_offset = 0;    // ClientRecord[kMaxClients]
+  int64_t models_offset = 0;     // ModelRecord[n_models]
+  int64_t queries_offset = 0;    // QueryRecord[n_slots]
+  int64_t tasks_offset = 0;      // TaskRecord[n_slots]
+  int64_t rings_offset = 0;      // uint32_t[kMaxClients][ring_capacity]
 };
 
 // The batching policies' parameters.
@@ -199,7 +220,8 @@ struct PolicyRecord {
   sched::PolicyOptions options;
   BatchOptions batch;
   uint32_t batches;        // whether queries wait for the batching loop; not with `none`
-  int32_t level;           // of interference, until something measures it
+  int32_t level;           // of interference, as an index, while nothing measures it
+  uint32_t measured;       // whether rank 0 measures it
   uint32_t tops_up;        // Needs::topping_up of the scheduling policy
   uint32_t asks_for_more;  // Needs::revoking: it is asked without a free core too
   uint32_t admission;      // whether deadlines refuse
@@ -233,6 +255,17 @@ struct alignas(kAlignment) Header {
   uint32_t epoch;                                      // of `policies`: one more with each change
   int64_t decisions;                                   // that the scheduling policy was asked for
   alignas(kAlignment) std::atomic<uint32_t> batching;  // futex: the batching loop has work
+
+  // ---- the interference level
+  alignas(kAlignment) sched::MeasuredRecord level;  // of the node; written by rank 0
+  char source[64];                                  // what it is measured by; empty: nothing
+  uint64_t blocks_ended;
+  uint64_t decisions_unmeasured;  // while it is measured, those for which it wasn't known
+  uint32_t sampler_waits;         // for a block that ends
+  std::atomic<uint32_t> sampler;  // futex
+  // With the null executor, by how much blocks are slowed down, in millionths; kNone: as in the
+  // level that each was decided for.
+  std::atomic<int32_t> emulated_slowdown;
 };
 
 }  // namespace veltair::ipc

@@ -21,10 +21,21 @@ std::vector<std::vector<sched::ModelPlan>> make_plans(
   return plans;
 }
 
+std::vector<sched::BlockTimes> make_times(const std::vector<sched::ModelProfile>& profiles,
+                                          int32_t total_cores) {
+  std::vector<sched::BlockTimes> times;
+  times.reserve(profiles.size());
+  for (const sched::ModelProfile& profile : profiles) times.emplace_back(profile, total_cores);
+  return times;
+}
+
 }  // namespace
 
-NullExecutor::NullExecutor(const std::vector<sched::ModelProfile>& profiles, int32_t total_cores)
-    : plans_(make_plans(profiles, total_cores)) {}
+NullExecutor::NullExecutor(std::shared_ptr<Segment> segment,
+                           const std::vector<sched::ModelProfile>& profiles)
+    : segment_(std::move(segment)),
+      plans_(make_plans(profiles, segment_->header().geometry.n_cores)),
+      times_(make_times(profiles, segment_->header().geometry.n_cores)) {}
 
 void NullExecutor::begin(int32_t model, int32_t /*slot*/) {
   const std::scoped_lock lock(mutex_);
@@ -44,6 +55,14 @@ bool NullExecutor::in_use(int32_t /*core*/) const { return false; }
 int64_t NullExecutor::whole_ns() const {
   const auto& plans = plans_[model_];
   const int32_t level = plans.front().clamped(level_);
+  if (slowdown_ != kNone) {
+    // In the versions for as many cores, which it always has.
+    const sched::ExpectedBlock block =
+        times_[model_]
+            .expected(layers_.begin, layers_.end, level, cores_, cores_)
+            .value_or(sched::ExpectedBlock{});
+    return std::max<int64_t>(block.at(slowdown_), 1);
+  }
   return std::max<int64_t>(plans[level].time_ns(layers_.begin, layers_.end, cores_, level), 1);
 }
 
@@ -59,6 +78,7 @@ void NullExecutor::run(int32_t model, engine::LayerRange layers, int32_t /*cores
   model_ = model;
   layers_ = layers;
   level_ = level;
+  slowdown_ = segment_->header().emulated_slowdown.load(std::memory_order_relaxed);
   left_ = 1;
   settled_ns_ = monotonic_ns();
   while (left_ > 0) {

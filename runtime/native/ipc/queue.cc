@@ -20,6 +20,7 @@ Board::Board(std::shared_ptr<Segment> segment)
     : segment_(std::move(segment)),
       header_(segment_->header()),
       cores_(segment_->cores()),
+      complexes_(segment_->complexes()),
       workers_(segment_->workers()),
       clients_(segment_->clients()),
       models_(segment_->models()),

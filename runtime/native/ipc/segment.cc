@@ -56,6 +56,14 @@ struct Plan {
 void check(const SegmentSpec& spec) {
   if (spec.cpus.empty()) throw std::invalid_argument("a segment needs at least one core");
   if (spec.workers < 1) throw std::invalid_argument("a segment needs at least one worker");
+  if (!spec.complexes.empty() && spec.complexes.size() != spec.cpus.size()) {
+    throw std::invalid_argument("each core is of one core complex");
+  }
+  for (const int32_t complex : spec.complexes) {
+    if (complex < 0 || complex >= static_cast<int32_t>(spec.cpus.size())) {
+      throw std::invalid_argument("core complexes are counted from 0: " + std::to_string(complex));
+    }
+  }
   for (const ModelSpec& model : spec.models) {
     if (model.name.empty() || model.name.size() >= sizeof(ModelRecord::name)) {
       throw std::invalid_argument("a model's name has 1 to 255 bytes: " + model.name);
@@ -70,6 +78,10 @@ Plan plan_layout(const SegmentSpec& spec) {
   Plan plan;
   Geometry& geometry = plan.geometry;
   geometry.n_cores = static_cast<int32_t>(spec.cpus.size());
+  geometry.n_complexes = 1;
+  for (const int32_t complex : spec.complexes) {
+    geometry.n_complexes = std::max(geometry.n_complexes, complex + 1);
+  }
   geometry.n_workers = spec.workers;
   geometry.n_models = static_cast<int32_t>(spec.models.size());
   for (const ModelSpec& model : spec.models) geometry.n_slots += model.slots;
@@ -78,6 +90,7 @@ Plan plan_layout(const SegmentSpec& spec) {
   Planner planner;
   planner.place(sizeof(Header));
   geometry.cores_offset = planner.place(int64_t{sizeof(CoreRecord)} * geometry.n_cores);
+  geometry.complexes_offset = planner.place(int64_t{sizeof(ComplexRecord)} * geometry.n_complexes);
   geometry.workers_offset = planner.place(int64_t{sizeof(WorkerRecord)} * geometry.n_workers);
   geometry.clients_offset = planner.place(int64_t{sizeof(ClientRecord)} * kMaxClients);
   geometry.models_offset = planner.place(int64_t{sizeof(ModelRecord)} * geometry.n_models);
@@ -133,6 +146,7 @@ void fill_header(Header& header, const Plan& plan, const SegmentSpec& spec) {
   header.inbox_head = kNone;
   header.inbox_tail = kNone;
   header.free_cores = plan.geometry.n_cores;
+  header.emulated_slowdown = kNone;
   init_mutex(header.mutex);
 }
 
@@ -190,6 +204,7 @@ PolicyRecord make_record(const Policies& policies, int32_t total_cores) {
   record.batch = policies.batch;
   record.batches = batches ? 1 : 0;
   record.level = policies.level;
+  record.measured = policies.measured ? 1 : 0;
   record.admission = policies.admission ? 1 : 0;
   record.tops_up = needs.topping_up ? 1 : 0;
   record.asks_for_more = needs.revoking ? 1 : 0;
@@ -224,6 +239,7 @@ std::shared_ptr<Segment> Segment::create(const SegmentSpec& spec) {
     segment->cores()[c].owner = kNone;
     segment->cores()[c].heir = kNone;
     segment->cores()[c].cpu = spec.cpus[c];
+    segment->cores()[c].complex = spec.complexes.empty() ? 0 : spec.complexes[c];
   }
   for (WorkerRecord& worker : segment->workers()) worker.running.task = kNone;
   int32_t first_slot = 0;

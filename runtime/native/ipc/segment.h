@@ -32,12 +32,14 @@ struct Policies {
   std::string placement = "local";
   sched::PolicyOptions options;
   BatchOptions batch;
-  int32_t level = 0;       // of interference, until something measures it
+  int32_t level = 0;       // of interference, as an index, while nothing measures it
+  bool measured = false;   // whether the server measures it
   bool admission = false;  // whether a query that can't end in time is refused at once
 };
 
 struct SegmentSpec {
-  std::vector<int32_t> cpus;  // the cores to serve on
+  std::vector<int32_t> cpus;       // the cores to serve on
+  std::vector<int32_t> complexes;  // that each is of, counted from 0; empty: all are of one
   int32_t workers = 1;
   Policies policies;
   std::vector<ModelSpec> models;
@@ -75,6 +77,9 @@ class Segment {
   Header& header() const { return *at<Header>(0); }
   std::span<CoreRecord> cores() const {
     return table<CoreRecord>(header().geometry.cores_offset, header().geometry.n_cores);
+  }
+  std::span<ComplexRecord> complexes() const {
+    return table<ComplexRecord>(header().geometry.complexes_offset, header().geometry.n_complexes);
   }
   std::span<WorkerRecord> workers() const {
     return table<WorkerRecord>(header().geometry.workers_offset, header().geometry.n_workers);

@@ -68,9 +68,28 @@ void Worker::make_policies() {
       sched::make_policy(record.scheduling, static_cast<int32_t>(board_.segment().cores().size()),
                          profiles_, record.options);
   executor_->expect_revocations(policy_->needs().revoking);
-  interference_ = std::make_unique<sched::ConstantInterference>(record.level);
+  make_interference(record);
   if (recorder_) {
     recorder_->tell_policy(record.scheduling, record.options, static_cast<int32_t>(epoch_));
+  }
+}
+
+void Worker::make_interference(const PolicyRecord& record) {
+  if (record.measured == 0) {
+    interference_ = std::make_unique<sched::ConstantInterference>(record.level);
+    times_.clear();
+    return;
+  }
+  const Segment& segment = board_.segment();
+  const std::span<const ComplexRecord> complexes = segment.complexes();
+  interference_ = std::make_unique<sched::MeasuredInterference>(
+      segment.header().level,
+      sched::Table<sched::MeasuredRecord>(&complexes.data()->level, sizeof(ComplexRecord),
+                                          static_cast<int32_t>(complexes.size())),
+      record.level);
+  if (!times_.empty()) return;
+  for (const sched::ModelProfile& profile : profiles_) {
+    times_.emplace_back(profile, static_cast<int32_t>(segment.cores().size()));
   }
 }
 
@@ -117,27 +136,30 @@ Step Worker::run_block(const sched::Decision& block) {
   const TaskRecord& task = board_.segment().tasks()[block.task];
   const int32_t model = task.task.model;
   std::string error;
+  std::optional<BlockSample> sample;
   try {
     if (block.layer_begin == 0) {
       executor_->begin(model, task.running - board_.segment().models()[model].first_slot);
     }
-    run_layers(block);
+    sample = run_layers(block);
   } catch (const std::exception& exception) {
     error = exception.what();
     if (error.empty()) error = "the kernel failed";
   }
   const bool is_last = block.layer_end >= profiles_[model].layers() && task.task.passes == 1;
+  const BlockSample* took = sample ? &*sample : nullptr;
   if (error.empty() && !is_last) {
-    return recorded(board_.next_block(index_, scheduler(), block.layer_end, monotonic_ns()));
+    return recorded(board_.next_block(index_, scheduler(), block.layer_end, monotonic_ns(), took));
   }
-  board_.complete(index_, error, monotonic_ns());
+  board_.complete(index_, error, monotonic_ns(), took);
   if (leaving_) return {};
   return recorded(board_.take(index_, scheduler(), monotonic_ns()));
 }
 
-void Worker::run_layers(const sched::Decision& block) {
-  await_core();
+std::optional<BlockSample> Worker::run_layers(const sched::Decision& block) {
+  const Started started = await_core();
   const int32_t model = board_.segment().tasks()[block.task].task.model;
+  const int64_t begun_ns = monotonic_ns();
   try {
     executor_->run(model, {block.layer_begin, block.layer_end}, block.cores, block.level);
   } catch (...) {
@@ -145,20 +167,38 @@ void Worker::run_layers(const sched::Decision& block) {
     in_block_ = false;
     throw;
   }
+  const int64_t took_ns = monotonic_ns() - begun_ns;
   const std::scoped_lock lock(cores_mutex_);
   in_block_ = false;
+  return sample(block, model, started, took_ns);
+}
+
+// What a block took says something of interference only where its cores stayed the same and its
+// profile knows them.
+std::optional<BlockSample> Worker::sample(const sched::Decision& block, int32_t model,
+                                          const Started& started, int64_t took_ns) const {
+  if (times_.empty()) return std::nullopt;
+  const WorkerRecord& record = board_.segment().workers()[index_];
+  if (record.cores.load(std::memory_order_acquire) != started.seen) return std::nullopt;
+  const auto expected = times_[model].expected(block.layer_begin, block.layer_end, block.level,
+                                               block.cores, started.cores);
+  if (!expected || expected->alone_ns <= 0) return std::nullopt;
+  return BlockSample{.core = started.first_core,
+                     .took_ns = took_ns,
+                     .expected = *expected,
+                     .highest_slowdown = times_[model].highest_slowdown()};
 }
 
 // Begins the block on the cores that are there; another worker may still have to let them go.
-void Worker::await_core() {
+Worker::Started Worker::await_core() {
   std::atomic<uint32_t>& word = board_.segment().workers()[index_].cores;
   while (true) {
     const uint32_t seen = word.load(std::memory_order_acquire);
     {
       const std::scoped_lock lock(cores_mutex_);
-      if (take_cores() > 0) {
+      if (const int32_t count = take_cores(); count > 0) {
         in_block_ = true;
-        return;
+        return {.cores = count, .first_core = cores_.front(), .seen = seen};
       }
       let_cores_go();
     }

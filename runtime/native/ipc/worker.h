@@ -11,6 +11,7 @@
 
 #include "native/ipc/board.h"
 #include "native/ipc/executor.h"
+#include "native/sched/block_times.h"
 #include "native/sched/interference.h"
 #include "native/sched/policy.h"
 #include "native/sched/record.h"
@@ -46,14 +47,24 @@ class Worker {
   int record_error() const { return recorder_ ? recorder_->error() : 0; }
 
  private:
+  // What a block began on.
+  struct Started {
+    int32_t cores = 0;
+    int32_t first_core = 0;
+    uint32_t seen = 0;  // WorkerRecord::cores then: it changes whenever the cores do
+  };
+
   Scheduler scheduler() const {
     return {*policy_, profiles_, interference_.get(), epoch_, recorder_.get()};
   }
   void make_policies();
+  void make_interference(const PolicyRecord& record);
   Step recorded(const Step& step);
   Step run_block(const sched::Decision& block);
-  void run_layers(const sched::Decision& block);
-  void await_core();
+  std::optional<BlockSample> run_layers(const sched::Decision& block);
+  Started await_core();
+  std::optional<BlockSample> sample(const sched::Decision& block, int32_t model,
+                                    const Started& started, int64_t took_ns) const;
   int32_t take_cores();
   bool let_cores_go();
   void watch_cores();
@@ -65,10 +76,11 @@ class Worker {
   const std::unique_ptr<sched::Recorder> recorder_;  // null: decisions are not recorded
   std::unique_ptr<sched::Policy> policy_;
   std::unique_ptr<sched::Interference> interference_;
-  uint32_t epoch_ = 0;          // of these
-  std::vector<int32_t> cores_;  // room for core numbers; guarded by cores_mutex_
-  std::mutex cores_mutex_;      // orders block boundaries and the second thread's changes
-  bool in_block_ = false;       // guarded by cores_mutex_
+  std::vector<sched::BlockTimes> times_;  // by model; empty where nothing measures the level
+  uint32_t epoch_ = 0;                    // of these
+  std::vector<int32_t> cores_;            // room for core numbers; guarded by cores_mutex_
+  std::mutex cores_mutex_;                // orders block boundaries and the second thread's changes
+  bool in_block_ = false;                 // guarded by cores_mutex_
   std::atomic<bool> leaving_{false};
   std::thread core_watcher_;
 };

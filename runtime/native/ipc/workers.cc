@@ -35,7 +35,9 @@ sched::View Board::view(const Scheduler& scheduler) const {
 sched::Decision Board::ask(const Scheduler& scheduler, const sched::Event& event, int64_t now_ns) {
   sched::View seen = view(scheduler);
   if (scheduler.interference != nullptr) {
-    seen.level = scheduler.interference->level(seen, event.worker, now_ns);
+    const sched::Level found = level(scheduler, seen, event.worker, now_ns);
+    seen.level = found.index;
+    seen.slowdown = found.slowdown;
   }
   const sched::Decision decision = scheduler.policy.decide(seen, event, now_ns);
   const int64_t sequence = header_.decisions++;
@@ -207,8 +209,9 @@ Step Board::take(int32_t worker, const Scheduler& scheduler, int64_t now_ns) {
 }
 
 Step Board::next_block(int32_t worker, const Scheduler& scheduler, int32_t layer_end,
-                       int64_t now_ns) {
+                       int64_t now_ns, const BlockSample* sample) {
   Critical critical(*this);
+  note_end(critical, sample);
   WorkerRecord& record = workers_[worker];
   TaskRecord& own = tasks_[record.running.task];
   own.task.next_layer = layer_end;
@@ -226,8 +229,10 @@ Step Board::next_block(int32_t worker, const Scheduler& scheduler, int32_t layer
   return step_of(critical, worker, scheduler, now_ns);
 }
 
-void Board::complete(int32_t worker, std::string_view error, int64_t now_ns) {
+void Board::complete(int32_t worker, std::string_view error, int64_t now_ns,
+                     const BlockSample* sample) {
   Critical critical(*this);
+  note_end(critical, sample);
   let_all_go(critical, worker, now_ns);
   leave_task(critical, worker, error, Failure::kError, now_ns);
   top_up_blocks(critical);

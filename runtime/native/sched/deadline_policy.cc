@@ -90,7 +90,7 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
   const Task& task = view.tasks[outlook.task];
   const ModelPlan& plan = plans_[task.model];
   const int32_t begin = task.next_layer;
-  const int32_t level = veltair_blocks_ ? plan.clamped(view.level) : 0;
+  const int32_t level = veltair_blocks_ ? plan.level(view.level, view.slowdown) : 0;
   int32_t end = plan.layers();
   int32_t cores = 0;
   if (veltair_blocks_) {

@@ -17,18 +17,30 @@ bool soon_to_finish(const Running& running, int64_t now_ns) {
   return left_ns <= expected_ns / kSoonParts;
 }
 
-int32_t disturbing_cores(const View& view, int32_t worker, int64_t now_ns) {
-  int32_t cores = 0;
+OthersCores others_cores(const View& view, int32_t worker, int64_t now_ns) {
+  OthersCores cores;
   for (int32_t w = 0; w < view.workers.size(); ++w) {
     const Running& running = view.workers[w];
-    if (w == worker || running.task == kNone || soon_to_finish(running, now_ns)) continue;
-    cores += running.cores_held;
+    if (w == worker || running.task == kNone) continue;
+    cores.held += running.cores_held;
+    if (!soon_to_finish(running, now_ns)) cores.disturbing += running.cores_held;
   }
   return cores;
 }
 
-int32_t OccupancyInterference::level(const View& view, int32_t worker, int64_t now_ns) const {
-  return disturbing_cores(view, worker, now_ns) * (levels_ - 1) / std::max(view.total_cores, 1);
+Level OccupancyInterference::level(const View& view, const Asker& asker, int64_t now_ns) const {
+  const int32_t cores = others_cores(view, asker.worker, now_ns).disturbing;
+  return {.index = cores * (levels_ - 1) / std::max(view.total_cores, 1)};
+}
+
+Level MeasuredInterference::level(const View& view, const Asker& asker, int64_t now_ns) const {
+  Measured measured = complexes_[asker.complex].load();
+  if (!measured.is_known(now_ns)) measured = node_.load();
+  if (!measured.is_known(now_ns)) return {.index = otherwise_};
+  const OthersCores cores = others_cores(view, asker.worker, now_ns);
+  if (cores.held == 0) return {.index = otherwise_, .slowdown = measured.slowdown};
+  const int64_t left = int64_t{measured.slowdown} * cores.disturbing / cores.held;
+  return {.index = otherwise_, .slowdown = static_cast<int32_t>(left)};
 }
 
 }  // namespace veltair::sched

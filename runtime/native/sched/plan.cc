@@ -75,7 +75,8 @@ ModelPlan::ModelPlan(const ModelProfile& profile, int32_t total_cores, int32_t v
     : layers_(profile.layers()),
       levels_(profile.levels),
       total_cores_(total_cores),
-      priority_(profile.priority) {
+      priority_(profile.priority),
+      slowdowns_(profile.slowdowns) {
   for (int32_t count : profile.cores) {
     if (count <= total_cores) counts_.push_back(count);
   }
@@ -94,6 +95,16 @@ ModelPlan::ModelPlan(const ModelProfile& profile, int32_t total_cores, int32_t v
       demand_.push_back(cores_for(l, l + 1, share_ns(l, l + 1), level));
     }
   }
+}
+
+int32_t ModelPlan::level(int32_t index, int32_t slowdown) const {
+  if (slowdown < 0 || slowdowns_.empty()) return clamped(index);
+  const double measured = slowdown / 1e6;
+  int32_t nearest = 0;
+  for (int32_t l = 1; l < levels_; ++l) {
+    if (std::abs(slowdowns_[l] - measured) < std::abs(slowdowns_[nearest] - measured)) nearest = l;
+  }
+  return nearest;
 }
 
 void ModelPlan::choose_variants(const ModelProfile& profile, int32_t versions) {

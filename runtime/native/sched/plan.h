@@ -63,6 +63,9 @@ class ModelPlan {
     const size_t row = static_cast<size_t>(clamped(level)) * total_cores_ + (cores - 1);
     return variants_[row * layers_ + layer];
   }
+  // The level of a view (`View::level`, `View::slowdown`) as one of the profile's: the nearest to
+  // what was measured, the lower of two. The slow-down is in millionths.
+  int32_t level(int32_t index, int32_t slowdown) const;
   // A level that the profile doesn't have is its highest.
   int32_t clamped(int32_t level) const { return level < levels_ ? level : levels_ - 1; }
 
@@ -82,6 +85,7 @@ class ModelPlan {
   int32_t total_cores_;
   int32_t priority_;
   CoreNeed need_ = CoreNeed::kNoTarget;
+  std::vector<double> slowdowns_;       // [levels], or empty
   std::vector<int32_t> counts_;         // measured, at most total_cores; never empty
   std::vector<int64_t> share_ns_;       // [layers + 1], summed from the front
   std::vector<int64_t> times_ns_;       // [levels][total_cores][layers + 1], summed from the front

@@ -113,6 +113,7 @@ void append_decision(std::string& text, Stamp stamp, int64_t now_ns, const Event
   Json json = begin_line(text, "decision", stamp, now_ns);
   json.field("event", name_of(event.kind)).field("worker", event.worker);
   json.field("free_cores", parts.free_cores).field("level", parts.level);
+  if (parts.slowdown != kNone) json.field("slowdown", parts.slowdown);
   json.field("queue_length", parts.queue_length);
   append_tasks(json, "queue", parts.queue);
   append_tasks(json, "tasks", parts.tasks);
@@ -199,7 +200,8 @@ void Recorder::note(const Policy& policy, const View& view, const Event& event, 
              .decision = decision,
              .queue_length = view.queue_length,
              .free_cores = view.free_cores,
-             .level = view.level};
+             .level = view.level,
+             .slowdown = view.slowdown};
   made.is_whole = copy(view, policy.needs().queued);
   if (!made.is_whole) {
     queue_.resize(last.queue_end);
@@ -230,7 +232,8 @@ void Recorder::flush() {
                      .workers = part(workers_, last.workers_end, each.workers_end),
                      .queue_length = each.queue_length,
                      .free_cores = each.free_cores,
-                     .level = each.level},
+                     .level = each.level,
+                     .slowdown = each.slowdown},
                     each.decision);
     last = each;
   }

@@ -27,6 +27,7 @@ void RecordedView::set(const ViewParts& parts) {
   require(is_within(parts.free_cores, 0, total_cores_), "free cores beyond the machine's",
           parts.free_cores);
   require(parts.level >= 0, "a level below 0", parts.level);
+  require(parts.slowdown >= kNone, "a slow-down below 0", parts.slowdown);
   require(parts.queue_length >= static_cast<int64_t>(parts.queue.size()),
           "a queue with more tasks than its length", parts.queue_length);
   require(parts.queue_length == 0 || !parts.queue.empty(), "a queue without its head",
@@ -34,6 +35,7 @@ void RecordedView::set(const ViewParts& parts) {
   queue_length_ = parts.queue_length;
   free_cores_ = parts.free_cores;
   level_ = parts.level;
+  slowdown_ = parts.slowdown;
   set_tasks(parts);
   set_queue(parts);
   set_workers(parts);
@@ -108,7 +110,8 @@ View RecordedView::view() const {
           .workers = {workers_.data(), sizeof(Running), static_cast<int32_t>(workers_.size())},
           .total_cores = total_cores_,
           .free_cores = free_cores_,
-          .level = level_};
+          .level = level_,
+          .slowdown = slowdown_};
 }
 
 Decision RecordedView::decide(const Policy& policy, const Event& event, int64_t now_ns) const {

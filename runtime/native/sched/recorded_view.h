@@ -30,6 +30,7 @@ struct ViewParts {
   int32_t queue_length = 0;
   int32_t free_cores = 0;
   int32_t level = 0;
+  int32_t slowdown = kNone;
 };
 
 // A view made again from its record, to ask a policy.
@@ -69,6 +70,7 @@ class RecordedView {
   int32_t queue_length_ = 0;
   int32_t free_cores_ = 0;
   int32_t level_ = 0;
+  int32_t slowdown_ = kNone;
 };
 
 }  // namespace veltair::sched

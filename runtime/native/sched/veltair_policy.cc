@@ -52,7 +52,7 @@ Decision VeltairPolicy::decide(const View& view, const Event& event, int64_t /*n
   if (id == kNone) return {};
   const Task& task = view.tasks[id];
   const ModelPlan& plan = plans_[task.model];
-  const int32_t level = kind_.versions ? plan.clamped(view.level) : 0;
+  const int32_t level = kind_.versions ? plan.level(view.level, view.slowdown) : 0;
   const int32_t begin = task.next_layer;
   int32_t end = plan.layers();
   if (kind_.blocks) {

@@ -73,6 +73,9 @@ struct View {
   int32_t total_cores = 0;
   int32_t free_cores = 0;
   int32_t level = 0;  // of interference now, as an index into the profiles' levels
+  // What was measured of it: the reference kernel's slow-down, in millionths. kNone: nothing was,
+  // and `level` says. Each model has levels of its own, so each makes an index of it.
+  int32_t slowdown = kNone;
 };
 
 enum class EventKind : uint8_t {

@@ -49,7 +49,9 @@ sched::View Simulator::view(int32_t worker) const {
       .total_cores = options_.cores,
       .free_cores = free_cores_,
       .level = 0};
-  view.level = interference_.level(view, worker, now_ns_);
+  const sched::Level level = interference_.level(view, {.worker = worker}, now_ns_);
+  view.level = level.index;
+  view.slowdown = level.slowdown;
   return view;
 }
 
