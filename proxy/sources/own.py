@@ -1,25 +1,72 @@
 """The source that is always there: how long our own blocks take against the profile.
 
-Nothing is read from the machine: who runs blocks says how long each took and how long its profile
-says that it takes alone.
+Nothing is read from the machine: who runs blocks says how long each took, how long its profile says
+that it takes alone, and how sensitive it is: by how much it is longer at a slow-down of 1. A block
+that nothing disturbs much says little of the level, and a block that memory holds up says all of
+it, so the level is the slow-down that fits the blocks best, by least squares.
 """
 
 from __future__ import annotations
 
+import math
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from veltair.proxy.sources.reading import Count, Missing, Reading, Scope, Stopwatch
 from veltair.runtime.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-_ENOUGH = 8  # blocks a reading
+_ENOUGH = 8  # blocks a reading, of `block_slowdown`
+_NOISE = 0.05  # of a block's time, with nothing beside it
+_NEAR = 0.1  # an error of the level that is worth half the confidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """Sums over blocks.
+
+    Attributes:
+        blocks: how many.
+        took_ns: their times.
+        alone_ns: their times alone, by their profiles.
+        excess: (took - alone) * sensitivity, ns².
+        weight: sensitivity², ns².
+    """
+
+    blocks: int = 0
+    took_ns: int = 0
+    alone_ns: int = 0
+    excess: float = 0.0
+    weight: float = 0.0
+
+    def __add__(self, other: Blocks) -> Blocks:
+        """Returns the sums over both."""
+        return Blocks(
+            blocks=self.blocks + other.blocks,
+            took_ns=self.took_ns + other.took_ns,
+            alone_ns=self.alone_ns + other.alone_ns,
+            excess=self.excess + other.excess,
+            weight=self.weight + other.weight,
+        )
+
+    @property
+    def level_confidence(self) -> float:
+        """From 0 to 1: less the more the blocks' noise is worth in levels.
+
+        As if all blocks were alike, the error is the noise of one, over its sensitivity and the
+        root of their number.
+        """
+        if self.weight <= 0:
+            return 0.0
+        error = _NOISE * self.alone_ns / (self.blocks * math.sqrt(self.weight))
+        return 1 / (1 + (error / _NEAR) ** 2)
 
 
 class OwnBlocks:
-    """Slow-down of the blocks that ended since the last read, weighed by their time alone."""
+    """Slow-down of the blocks that ended since the last read, and the level that it tells."""
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         """Begins.
@@ -30,62 +77,87 @@ class OwnBlocks:
         self.name = "self"
         self._clock = clock
         self._watch = Stopwatch(clock())
-        self._forget()
+        self._sums = Blocks()
 
-    def add(self, block_ns: int, alone_ns: int) -> None:
+    def add(self, block_ns: int, alone_ns: int, sensitivity_ns: float = 0.0) -> None:
         """Takes a block in.
 
         Args:
             block_ns: how long it took.
             alone_ns: how long its profile says that it takes alone, on as many cores.
+            sensitivity_ns: by how much longer it takes at a slow-down of 1; 0 if its profile
+                doesn't say.
 
         Raises:
-            InputError: one isn't above 0.
+            InputError: a time isn't above 0, or the sensitivity below it.
         """
-        if block_ns <= 0 or alone_ns <= 0:
+        if block_ns <= 0 or alone_ns <= 0 or sensitivity_ns < 0:
             raise InputError(
-                f"a block of {block_ns} ns that takes {alone_ns} ns alone: both are above 0; an "
-                "artifact without a profile has no time alone, measure it (`veltair profile`)"
+                f"a block of {block_ns} ns that takes {alone_ns} ns alone and {sensitivity_ns:g} "
+                "ns longer at a slow-down of 1: times are above 0; an artifact without a profile "
+                "has no time alone, measure it (`veltair profile`)"
             )
-        self._blocks += 1
-        self._block_ns += block_ns
-        self._alone_ns += alone_ns
+        self._sums += Blocks(
+            blocks=1,
+            took_ns=block_ns,
+            alone_ns=alone_ns,
+            excess=(block_ns - alone_ns) * sensitivity_ns,
+            weight=sensitivity_ns**2,
+        )
 
     def read(self) -> Reading:
-        """Returns `block_slowdown`, (time now / time alone) - 1, and the `blocks` that it is of.
+        """Returns `block_slowdown`, (time now / time alone) - 1, `block_level`, and `blocks`.
 
-        Without a block since the last read there is no slow-down to tell.
+        Without a block since the last read there is no slow-down to tell, and without a sensitive
+        one no level.
         """
         time_ns, elapsed_ns = self._watch.lap(self._clock())
-        confidence = min(1.0, self._blocks / _ENOUGH)
-        counts = [self._count("blocks", float(self._blocks), "blocks", 1.0)]
-        missing = []
-        if self._blocks:
-            slowdown = self._block_ns / self._alone_ns - 1
-            counts.append(self._count("block_slowdown", slowdown, "ratio", confidence))
-        else:
-            reason = "no block has ended since the last read"
-            missing.append(Missing(name="block_slowdown", where="own blocks", reason=reason))
-        self._forget()
-        return Reading(
-            time_ns=time_ns, elapsed_ns=elapsed_ns, counts=tuple(counts), missing=tuple(missing)
-        )
+        sums, self._sums = self._sums, Blocks()
+        return reading({"own blocks": sums}, time_ns, elapsed_ns)
 
     def close(self) -> None:
         """Holds nothing."""
 
-    def _forget(self) -> None:
-        self._blocks = 0
-        self._block_ns = 0
-        self._alone_ns = 0
 
-    @staticmethod
-    def _count(name: str, value: float, unit: str, confidence: float) -> Count:
-        return Count(
-            name=name,
-            value=value,
-            unit=unit,
-            scope=Scope.TASK,
-            where="own blocks",
-            confidence=confidence,
-        )
+def reading(sums: Mapping[str, Blocks], time_ns: int, elapsed_ns: int) -> Reading:
+    """Returns what blocks say that ended since the last read.
+
+    Args:
+        sums: by place; with more than one, each is a core complex.
+        time_ns: see `Reading`; likewise the next.
+        elapsed_ns: see `Reading`.
+    """
+    scope = Scope.TASK if len(sums) == 1 else Scope.COMPLEX
+    counts: list[Count] = []
+    for where, blocks in sums.items():
+        told = [("blocks", float(blocks.blocks), "blocks", 1.0)]
+        if blocks.blocks:
+            slowdown = blocks.took_ns / blocks.alone_ns - 1
+            enough = min(1.0, blocks.blocks / _ENOUGH)
+            told.append(("block_slowdown", slowdown, "ratio", enough))
+        if blocks.weight > 0:
+            level = blocks.excess / blocks.weight
+            told.append(("block_level", level, "ratio", blocks.level_confidence))
+        counts += [
+            Count(name=name, value=value, unit=unit, scope=scope, where=where, confidence=share)
+            for name, value, unit, share in told
+        ]
+    return Reading(
+        time_ns=time_ns,
+        elapsed_ns=elapsed_ns,
+        counts=tuple(counts),
+        missing=tuple(_missing({count.name for count in counts})),
+    )
+
+
+def _missing(told: set[str]) -> list[Missing]:
+    reasons = {
+        "block_slowdown": "no block has ended since the last read",
+        "block_level": "no block has ended since the last read whose profile has several levels "
+        "(`veltair profile --levels`)",
+    }
+    return [
+        Missing(name=name, where="own blocks", reason=reason)
+        for name, reason in reasons.items()
+        if name not in told
+    ]
