@@ -97,6 +97,17 @@ def shared_cache(cpu: int, root: Path = _CPUS) -> SharedCache | None:
     )
 
 
+def core_complexes(cpus: Sequence[int], root: Path = _CPUS) -> tuple[int, ...]:
+    """Returns the core complex of each processor, counted from 0: those that share a last cache.
+
+    Args:
+        cpus: in any order.
+        root: where Linux describes them; all are of one complex where it doesn't say.
+    """
+    numbers: dict[str, int] = {}
+    return tuple(numbers.setdefault(_shared_with(root / f"cpu{cpu}"), len(numbers)) for cpu in cpus)
+
+
 def cpu_list(text: str) -> tuple[int, ...]:
     """Parses Linux's lists of processors, `0-3,8`, ascending; empty text names none."""
     found: set[int] = set()

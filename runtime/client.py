@@ -24,7 +24,14 @@ from veltair.runtime._native import ipc
 from veltair.runtime.errors import NotFoundError, RefusedError, UnavailableError
 from veltair.runtime.framed import numpy_dtype, read_framed
 from veltair.runtime.rendezvous import port_of, request_segment
-from veltair.runtime.status import Histogram, ModelInfo, ModelStats, ServerStats, Signature
+from veltair.runtime.status import (
+    Histogram,
+    LevelStats,
+    ModelInfo,
+    ModelStats,
+    ServerStats,
+    Signature,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -289,6 +296,7 @@ class LocalClient:
         """Returns the server's counters (one pass over the segment, no round trip)."""
         workers = self._segment.workers()
         policies, policy_changes = self._native.policies()
+        report = self._native.level_report()
         return ServerStats(
             state=self._segment.state.name.lower(),
             cores=self._segment.cores,
@@ -300,6 +308,10 @@ class LocalClient:
             placement=policies.placement,
             policy_changes=policy_changes,
             revocations=self._segment.revocations,
+            level_source=report.source,
+            levels=_levels(self._segment) if report.measured else (),
+            decisions=report.decisions,
+            decisions_unmeasured=report.unmeasured,
             models=tuple(
                 _model_stats(status, self._segment.counts(index))
                 for index, status in enumerate(self._segment.models())
@@ -410,6 +422,23 @@ def _shaped(memory: NDArray[np.uint8], spec: TensorSpec) -> NDArray[Any]:
     if spec.is_framed:
         return memory
     return memory.view(numpy_dtype(spec.dtype)).reshape(spec.shape)
+
+
+def _levels(segment: ipc.Segment) -> tuple[LevelStats, ...]:
+    now_ns = time.monotonic_ns()
+    records = {"node": segment.level()}
+    records |= {str(index): segment.complex_level(index) for index in range(segment.complexes)}
+    return tuple(
+        LevelStats(
+            where=where,
+            level=record.slowdown / ipc.MILLION if record.is_known(now_ns) else None,
+            # What is too old is worth nothing.
+            confidence=record.confidence / ipc.MILLION
+            if now_ns - record.time_ns <= ipc.STALE_NS
+            else 0.0,
+        )
+        for where, record in records.items()
+    )
 
 
 def _model_stats(status: ipc.ModelStatus, counts: ipc.ModelCounts) -> ModelStats:

@@ -134,8 +134,34 @@ class SchedulingConfig(_Section, frozen=True, kw_only=True):
     ] = 0
     level: Annotated[
         int,
-        Meta(ge=0, le=1000, description="interference level, until something measures it"),
+        Meta(
+            ge=0,
+            le=1000,
+            description="interference level, as an index into the profiles' levels, while none is "
+            "measured or known",
+        ),
     ] = 0
+
+
+class InterferenceConfig(_Section, frozen=True, kw_only=True):
+    """`[interference]`: by what the interference level is measured, for policies with versions."""
+
+    source: Annotated[
+        Literal["auto", "none", "self", "perf-task", "perf-uncore", "resctrl", "probe"],
+        Meta(
+            description="auto: the best that works here and that `proxy` has a model for (with the "
+            "null executor: none); none: `scheduling.level` is taken; self: our own blocks alone; "
+            "or one of `veltair counters`. Our own blocks are always added"
+        ),
+    ] = "auto"
+    proxy: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="models from counts to the level, as `veltair calibrate` writes them; "
+            "empty: our own blocks alone tell it",
+        ),
+    ] = ""
 
 
 class BatchingConfig(_Section, frozen=True, kw_only=True):
@@ -253,6 +279,7 @@ class ServeConfig(_Section, frozen=True, kw_only=True):
     server: ServerConfig = ServerConfig()
     queue: QueueConfig = QueueConfig()
     scheduling: SchedulingConfig = SchedulingConfig()
+    interference: InterferenceConfig = InterferenceConfig()
     batching: BatchingConfig = BatchingConfig()
     placement: PlacementConfig = PlacementConfig()
     engine: EngineConfig = EngineConfig()

@@ -58,17 +58,27 @@ def command(
     http_port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="TCP port; 0 takes any free one.")
     ] = None,
+    proxy: Annotated[
+        str | None,
+        typer.Option(
+            help="Models of the interference level, proxy.json of `veltair calibrate`; our own "
+            "blocks alone tell it if not given."
+        ),
+    ] = None,
 ) -> None:
     """Serve a repository of artifacts with workers under MPI.
 
     Ctrl-C or SIGTERM: accepted queries are answered, then all processes end. A second Ctrl-C drops
     the queries that still wait.
     """
-    checked = load_config(config, {"server.http_port": http_port})
+    options = {"server.http_port": http_port, "interference.proxy": proxy}
+    checked = load_config(config, options)
     check_sources(repository, checked)
     if workers is None:
         workers = min(len(cores_to_serve(checked.engine)), MOST_DEFAULT_WORKERS)
     arguments = serve_arguments(repository, config, http_port)
+    if proxy is not None:
+        arguments += ["--proxy", proxy]
     drain_s = checked.server.drain_timeout_ms / 1000
     with scratch("mpi") as folder:
         running = start_server(arguments, workers, find_mpirun(), folder)

@@ -93,6 +93,21 @@ class ModelStats:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LevelStats:
+    """The interference level of the node or of a core complex.
+
+    Attributes:
+        where: `node`, or the number of the core complex.
+        level: slow-down of the reference kernel; None where it isn't known.
+        confidence: from 0, nothing is known, to 1.
+    """
+
+    where: str
+    level: float | None
+    confidence: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServerStats:
     """The server's state and its models' counters.
 
@@ -107,6 +122,10 @@ class ServerStats:
         placement: see `scheduling`.
         policy_changes: how often policies or their parameters have changed since the start.
         revocations: cores that a policy has taken from running blocks since the start.
+        level_source: what the interference level is measured by; empty: it isn't.
+        levels: of the node, then of each core complex; none where it isn't measured.
+        decisions: of the scheduling policy since the start.
+        decisions_unmeasured: of these, those for which a level that is measured wasn't known.
         models: one entry a model, in the order of `LocalClient.models`.
     """
 
@@ -120,4 +139,8 @@ class ServerStats:
     placement: str
     policy_changes: int
     revocations: int
+    level_source: str
+    levels: tuple[LevelStats, ...]
+    decisions: int
+    decisions_unmeasured: int
     models: tuple[ModelStats, ...]

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from veltair.proxy.sampler import LevelSampler
 from veltair.runtime._native import ipc
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.client import LocalClient
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from veltair.proxy.sampler import Sampling
     from veltair.runtime.artifact import Artifact
     from veltair.runtime.config import ServeConfig
     from veltair.runtime.rendezvous import Rendezvous
@@ -56,6 +58,7 @@ class ServeOptions:
         listener: the HTTP front end's socket, bound.
         rendezvous: for local clients and workers, bound.
         record: the file to record decisions in, begun; None: none.
+        sampling: what measures the interference level; None: nothing does.
     """
 
     config: ServeConfig
@@ -63,6 +66,7 @@ class ServeOptions:
     listener: socket.socket
     rendezvous: Rendezvous
     record: Path | None = None
+    sampling: Sampling | None = None
 
 
 class Dispatcher:
@@ -109,6 +113,8 @@ class Dispatcher:
             self._segment, [m.profile for m in self._models], record.descriptor
         )
         record.close()
+        self._sampling = options.sampling
+        self._sampler: LevelSampler | None = None
         self._front: FrontThread | None = None
         self._next_check_ns = time.monotonic_ns() + CHECK_NS
         self._exit_code = 0
@@ -160,9 +166,20 @@ class Dispatcher:
             say(f"model {status.name} version {status.version}: {_summary(status, error)}")
         if not self._models:
             say("no model: the repository is empty")
+        self._measure()
         self._board.set_state(ipc.ServerState.SERVING)
         client = LocalClient(self._segment)
         self._front = FrontThread(client, self._config.server, self._listener, self._announce)
+
+    def _measure(self) -> None:
+        """Begins to measure the interference level, if it is to be."""
+        if self._sampling is None:
+            return
+        if self._is_null:
+            self._segment.emulated_slowdown = 0  # else blocks would take what was measured of them
+        self._sampler = LevelSampler(self._segment, self._sampling)
+        self._sampler.start()
+        say(f"interference level: measured by {self._sampler.source}")
 
     def _announce(self, address: str) -> None:
         say(
@@ -270,6 +287,8 @@ class Dispatcher:
         return self._board.pending() > 0 or (self._front is not None and self._front.is_alive())
 
     def _end(self) -> None:
+        if self._sampler is not None:
+            self._sampler.stop()
         self._batches.stop()
         self._board.set_state(ipc.ServerState.STOPPED)
         self._rendezvous.close()

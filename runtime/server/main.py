@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repository", type=Path, help="folder of <model>/<version>/ artifacts")
     parser.add_argument("--config", type=Path, help="serve.toml")
     parser.add_argument("--http-port", type=int, help="TCP port; 0 takes any free one")
+    parser.add_argument("--proxy", help="models of the interference level, proxy.json")
     parser.add_argument(_REPLACEMENT, action="store_true", help=argparse.SUPPRESS)
     return parser
 
@@ -94,6 +95,7 @@ def _prepare(arguments: Sequence[str]) -> ServeOptions:
     from veltair.runtime.rendezvous import Rendezvous  # noqa: PLC0415
     from veltair.runtime.server.dispatcher import ServeOptions  # noqa: PLC0415
     from veltair.runtime.server.front import bind  # noqa: PLC0415
+    from veltair.runtime.server.interference import read_sampling  # noqa: PLC0415
     from veltair.runtime.server.repository import (  # noqa: PLC0415
         check_policies,
         check_sources,
@@ -101,13 +103,17 @@ def _prepare(arguments: Sequence[str]) -> ServeOptions:
     )
 
     options = _parser().parse_args(arguments)
-    config = load_config(options.config, {"server.http_port": options.http_port})
+    config = load_config(
+        options.config,
+        {"server.http_port": options.http_port, "interference.proxy": options.proxy},
+    )
     check_sources(options.repository, config)
     _check_cores(config)
     check_policies(config, len(cores_to_serve(config.engine)))
     repository = options.repository and options.repository.resolve()
     folder = options.config.parent if options.config else Path()
     models = read_models(repository, config, folder)
+    sampling = read_sampling(config)
     listener = bind(config.server)
     return ServeOptions(
         config=config,
@@ -115,6 +121,7 @@ def _prepare(arguments: Sequence[str]) -> ServeOptions:
         listener=listener,
         rendezvous=Rendezvous(listener.getsockname()[1]),
         record=_begin_record(config, models),
+        sampling=sampling,
     )
 
 

@@ -82,6 +82,7 @@ class Metrics(Collector):
         yield self._failures(stats)
         yield from _gauges(stats)
         yield from _policies(stats)
+        yield from _interference(stats)
         yield _latencies(stats)
 
     def _failures(self, stats: ServerStats) -> Metric:
@@ -141,6 +142,46 @@ def _policies(stats: ServerStats) -> Iterator[Metric]:
             stats.policy_changes,
         ),
         ("veltair_core_revocations", "Cores taken from running blocks", stats.revocations),
+    ):
+        family = Metric(name, text, "unknown")
+        family.add_sample(name, {}, value)
+        yield family
+
+
+def _interference(stats: ServerStats) -> Iterator[Metric]:
+    """The level is left out where it isn't known, so that no old one is taken for one of now."""
+    if not stats.levels:
+        return
+    level = GaugeMetricFamily(
+        "veltair_interference_level",
+        "Slow-down of a reference kernel by what else runs: 0 is alone",
+        labels=("complex",),
+    )
+    confidence = GaugeMetricFamily(
+        "veltair_interference_confidence",
+        "How far the level can be trusted, from 0 to 1",
+        labels=("complex",),
+    )
+    for each in stats.levels:
+        if each.level is not None:
+            level.add_metric((each.where,), each.level)
+        confidence.add_metric((each.where,), each.confidence)
+    yield level
+    yield confidence
+    source = GaugeMetricFamily(
+        "veltair_interference_source_info",
+        "1; the label names what the level is measured by",
+        labels=("source",),
+    )
+    source.add_metric((stats.level_source,), 1)
+    yield source
+    for name, text, value in (
+        ("veltair_decisions", "Decisions of the scheduling policy", stats.decisions),
+        (
+            "veltair_decisions_level_unknown",
+            "Decisions for which the interference level was measured and not known",
+            stats.decisions_unmeasured,
+        ),
     ):
         family = Metric(name, text, "unknown")
         family.add_sample(name, {}, value)

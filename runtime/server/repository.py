@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from veltair.proxy.topology import core_complexes
 from veltair.runtime._native import ipc, sched
 from veltair.runtime.artifact import find_artifacts
 from veltair.runtime.errors import ConfigError, InputError
@@ -143,8 +144,10 @@ def make_segment(
         cpus: the processors to serve on.
         workers: places in the worker table.
     """
+    virtual = bool(config.engine.virtual_cores)
     return ipc.Segment.create(
         cpus=cpus,
+        complexes=() if virtual else core_complexes(cpus),
         workers=workers,
         policies=to_policies(config),
         models=[_to_spec(model, config, len(cpus)) for model in models],
@@ -166,8 +169,15 @@ def to_policies(config: ServeConfig) -> ipc.Policies:
         least_percent=batching.least_percent,
         executors=batching.executors,
         level=scheduling.level,
+        measured=is_measured(config),
         admission=config.queue.admission,
     )
+
+
+def is_measured(config: ServeConfig) -> bool:
+    """Whether the server measures the interference level; by default not where nothing runs."""
+    source = config.interference.source
+    return source != "none" and (source != "auto" or config.engine.executor != "null")
 
 
 def check_policies(config: ServeConfig, cores: int) -> None:

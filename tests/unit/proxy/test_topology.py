@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from veltair.proxy.topology import Sides, cpu_list, cpu_ranges, divided, shared_cache
+from veltair.proxy.topology import (
+    Sides,
+    core_complexes,
+    cpu_list,
+    cpu_ranges,
+    divided,
+    shared_cache,
+)
 from veltair.runtime.errors import InputError
 
 
@@ -70,3 +77,10 @@ def test_lists_of_processors(text: str, cpus: tuple[int, ...]) -> None:
 
 def test_ranges_are_written_as_linux_does() -> None:
     assert cpu_ranges([8, 0, 1, 2]) == "0-2,8"
+
+
+def test_core_complexes(tmp_path: Path) -> None:
+    root = machine(tmp_path, {"0-3": [0, 1, 2, 3], "4-7": [4, 5, 6, 7]})
+    assert core_complexes([0, 1, 4, 2, 7], root) == (0, 0, 1, 0, 1)
+    assert core_complexes([5], root) == (0,)
+    assert core_complexes([0, 40], tmp_path / "nowhere") == (0, 0)

@@ -1,0 +1,258 @@
+"""Measures the interference level while a server's blocks run, and writes it where workers read it.
+
+A thread in rank 0: each time a block has ended, but not more often than every PERIOD_NS, it reads
+what the blocks took (`sources/own.py`) and the counts of a source that a model was trained for, if
+there is one, estimates the level, and smooths it. While nothing runs it sleeps.
+
+A source that fails is replaced by the next best that works; the last is always our own blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from veltair.proxy.estimate import SmoothLevel, estimate_level
+from veltair.proxy.features import features
+from veltair.proxy.sources import own
+from veltair.proxy.sources.choice import open_best, open_source
+from veltair.proxy.sources.kinds import KINDS
+from veltair.proxy.topology import cpu_ranges
+from veltair.runtime._native import ipc
+from veltair.runtime.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from veltair.proxy.proxy_file import Estimate, ProxyFile
+    from veltair.proxy.sources.computer import Computer
+    from veltair.proxy.sources.reading import Reading, Source
+
+PERIOD_NS = 20_000_000
+OWN = "self"
+AUTO = "auto"
+_MEMORY_NS = 20_000_000  # so that a step is followed within 50 ms
+_LONGEST_MEMORY_NS = 1_000_000_000
+_IDLE_NS = 1_000_000_000  # between two looks at a server that is idle
+# A source that has not been read for so long has counted an idle server too.
+_LONGEST_READING_NS = 5 * PERIOD_NS
+_WRAP = 2**64
+_HIGHEST = 1000.0  # levels beyond don't fit, and tell nothing more
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """What is sampled.
+
+    Attributes:
+        cpus: that the server runs on.
+        complexes: the core complex of each, counted from 0.
+        computer: where sources are opened.
+        source: the name of one, or `auto`: the best that works.
+        file: trained models; None: our own blocks tell the level.
+    """
+
+    cpus: Sequence[int]
+    complexes: Sequence[int]
+    computer: Computer
+    source: str = AUTO
+    file: ProxyFile | None = None
+
+
+class SegmentBlocks:
+    """The source of our own blocks, as a server's workers sum them in its segment."""
+
+    def __init__(self, board: ipc.Board, places: Sequence[str], now_ns: int) -> None:
+        """Begins; `places` names the core complexes."""
+        self._board = board
+        self._places = places
+        self._time_ns = now_ns
+        self._last = board.block_sums()
+
+    def read(self, now_ns: int) -> tuple[Reading, own.Blocks]:
+        """Returns the reading since the last one, and its sums over all places."""
+        sums = self._board.block_sums()
+        found = {
+            place: _difference(before, after)
+            for place, before, after in zip(self._places, self._last, sums, strict=True)
+        }
+        elapsed_ns = now_ns - self._time_ns
+        self._time_ns, self._last = now_ns, sums
+        return own.reading(found, now_ns, elapsed_ns), sum(found.values(), own.Blocks())
+
+
+class LevelSampler:
+    """The thread. Whoever makes it calls `start`, and `stop` before the segment goes."""
+
+    def __init__(
+        self,
+        segment: ipc.Segment,
+        sampling: Sampling,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Opens the source.
+
+        Args:
+            segment: of the server that runs the blocks.
+            sampling: what.
+            clock: monotonic, in ns.
+        """
+        self._segment = segment
+        self._board = ipc.Board(segment)
+        self._sampling = sampling
+        self._clock = clock
+        now_ns = clock()
+        self._places = place_names(sampling.cpus, sampling.complexes)
+        self._blocks = SegmentBlocks(self._board, self._places, now_ns)
+        self._smooth = [SmoothLevel(now_ns) for _ in range(1 + len(self._places))]
+        self._failed: set[str] = set()
+        self._pids: tuple[int, ...] = ()
+        self._source: Source | None = None
+        self._read_ns = now_ns
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="level", daemon=True)
+        self._open()
+
+    @property
+    def source(self) -> str:
+        """The name of the one that is read; `self` where our own blocks are all."""
+        return OWN if self._source is None else self._source.name
+
+    def start(self) -> None:
+        """Begins to sample."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and closes the source."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._board.wake_sampler()
+            self._thread.join()
+        self._close()
+
+    def sample(self) -> Estimate:
+        """Reads, estimates and writes once; returns the level of the node."""
+        now_ns = self._clock()
+        blocks, sums = self._blocks.read(now_ns)
+        readings = [blocks]
+        counted = self._counted(now_ns)
+        if counted is not None:
+            readings.append(counted)
+        names = [OWN] if self._source is None else [OWN, self._source.name]
+        memory_ns = _memory_ns(sums)
+        places = (None, *self._places) if len(self._places) > 1 else (None,)
+        levels = [
+            smooth.add(
+                estimate_level(self._sampling.file, features(readings, place), names),
+                now_ns,
+                memory_ns,
+            )
+            for place, smooth in zip(places, self._smooth, strict=False)
+        ]
+        complexes = levels[1:] or levels
+        self._board.tell_levels(
+            _measured(levels[0], now_ns),
+            [_measured(level, now_ns) for level in complexes],
+            self.source,
+        )
+        return levels[0]
+
+    def _run(self) -> None:
+        ended = 0
+        while not self._stopped.is_set():
+            busy = self._segment.cores_in_use > 0
+            before, ended = ended, self._board.await_blocks(ended, PERIOD_NS if busy else _IDLE_NS)
+            if self._stopped.is_set() or (ended == before and not busy):
+                continue
+            self.sample()
+            self._stopped.wait(PERIOD_NS / 1e9)
+
+    def _counted(self, now_ns: int) -> Reading | None:
+        """Returns the source's counts, or None where there are none of this moment."""
+        if self._source is None:
+            return None
+        if self._workers() != self._pids:
+            self._open()
+            return None
+        fresh = now_ns - self._read_ns <= _LONGEST_READING_NS
+        self._read_ns = now_ns
+        try:
+            found = self._source.read()
+        except SourceError as error:
+            self._replace(error)
+            return None
+        return found if fresh else None
+
+    def _replace(self, error: SourceError) -> None:
+        failed = self.source
+        self._failed.add(failed)
+        self._open()
+        _LOGGER.warning(
+            "the source %s of the interference level has failed (%s); %s is read from here on",
+            *(failed, error, self.source),
+        )
+
+    def _open(self) -> None:
+        """Opens the source for the workers that there are, closing the last one."""
+        self._close()
+        self._pids = self._workers()
+        self._read_ns = self._clock()
+        file, wanted = self._sampling.file, self._sampling.source
+        if file is None or wanted == OWN:
+            return
+        useless = {kind.name for kind in KINDS} - set(file.sources)
+        cpus, computer = self._sampling.cpus, self._sampling.computer
+        try:
+            if wanted != AUTO and wanted not in self._failed:
+                self._source = open_source(wanted, cpus, self._pids, computer)
+            else:
+                without = useless | self._failed
+                self._source = open_best(cpus, self._pids, computer, without).source
+        except SourceError as error:
+            _LOGGER.debug("no source beside our own blocks: %s", error)
+
+    def _close(self) -> None:
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+    def _workers(self) -> tuple[int, ...]:
+        return tuple(worker.pid for worker in self._segment.workers() if worker.pid)
+
+
+def place_names(cpus: Sequence[int], complexes: Sequence[int]) -> list[str]:
+    """Returns what sources call each core complex: `cores 0-7`."""
+    members: dict[int, list[int]] = {index: [] for index in range(max(complexes, default=0) + 1)}
+    for cpu, index in zip(cpus, complexes, strict=True):
+        members[index].append(cpu)
+    return [f"cores {cpu_ranges(cpus)}" for cpus in members.values()]
+
+
+def _memory_ns(sums: own.Blocks) -> float:
+    """How long an estimate counts: no shorter than the blocks, of which each is one."""
+    block_ns = sums.took_ns / sums.blocks if sums.blocks else 0.0
+    return min(max(_MEMORY_NS, block_ns), _LONGEST_MEMORY_NS)
+
+
+def _difference(before: ipc.BlockSums, after: ipc.BlockSums) -> own.Blocks:
+    excess = (after.excess - before.excess) % _WRAP
+    return own.Blocks(
+        blocks=(after.blocks - before.blocks) % _WRAP,
+        took_ns=(after.took_ns - before.took_ns) % _WRAP,
+        alone_ns=(after.alone_ns - before.alone_ns) % _WRAP,
+        excess=float(excess - _WRAP if excess >= _WRAP // 2 else excess) * ipc.SQUARE_NS,
+        weight=float((after.weight - before.weight) % _WRAP) * ipc.SQUARE_NS,
+    )
+
+
+def _measured(estimate: Estimate, now_ns: int) -> ipc.Measured:
+    return ipc.Measured(
+        slowdown=round(min(estimate.level, _HIGHEST) * ipc.MILLION),
+        confidence=round(estimate.confidence * ipc.MILLION),
+        time_ns=now_ns,
+    )
