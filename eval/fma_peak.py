@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from veltair.runtime.manifest import Isa
 
-_OPTIONS: dict[Isa, tuple[str, ...]] = {
+OPTIONS: dict[Isa, tuple[str, ...]] = {
     "x86-64-v3": ("-mavx2", "-mfma"),
     "x86-64-v4": ("-mavx512f",),
 }
@@ -53,4 +53,4 @@ def build_peak(isa: Isa, output: Path) -> Path:
         InputError: no C++ compiler on this machine.
         VeltairError: it can't be compiled.
     """
-    return build("fma_peak.cc", output, *_OPTIONS[isa])
+    return build("fma_peak.cc", output, *OPTIONS[isa])

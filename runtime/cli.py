@@ -83,6 +83,10 @@ COMMANDS = {
         module="veltair.proxy.counters_command",
         summary="List what tells of interference here, and read it.",
     ),
+    "machine": Command(
+        module="veltair.eval.machine_command",
+        summary="Measure this machine for the machine model.",
+    ),
     "loadgen": Command(
         module="veltair.eval.loadgen_command",
         summary="Load a server with MLPerf LoadGen and report what it kept.",

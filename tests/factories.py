@@ -174,6 +174,25 @@ def tiny_layers() -> tuple[Layer, ...]:
     )
 
 
+def machine_table() -> dict[str, Any]:
+    """A machine's file as TOML reads it: 4 cores in 2 complexes, with round figures."""
+    table: dict[str, dict[str, Any]] = {
+        "processor": {
+            "name": "made up",
+            "cores": 4,
+            "complexes": 2,
+            "frequency_ghz": 2.0,
+            "vector_lanes": 4,
+            "fmas_per_cycle": 1.0,
+        },
+        "caches": {"l2_kib": 1024, "l3_mib": 4.0, "l3_core_gbps": 40.0},
+        "memory": {"core_gbps": 10.0, "complex_gbps": 16.0, "total_gbps": 20.0},
+        "launch": {"base_ns": 100.0, "core_ns": 50.0},
+    }
+    figures = [f"{section}.{name}" for section, fields in table.items() for name in fields]
+    return {**table, "sources": dict.fromkeys(figures, "made up")}
+
+
 def disturbed_profile() -> Profile:
     """The tiny model's, made up, at three levels.
 
