@@ -11,6 +11,7 @@ import math
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from veltair.runtime._native import sched
 from veltair.runtime.artifact import resolve_folder
@@ -18,7 +19,18 @@ from veltair.runtime.errors import ArtifactError, ConfigError, InputError
 from veltair.runtime.files import read_whole
 from veltair.runtime.manifest import LONGEST_NS, MOST_CORES, read_manifest
 from veltair.runtime.policy_profile import to_profile
+from veltair.runtime.simulate.machine_profiles import (
+    Modelled,
+    default_levels,
+    modelled_machine,
+    on_machine,
+)
 from veltair.runtime.simulate.scenario import NS_PER_MS, ModelSection, Scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from veltair.runtime.manifest import Manifest
 
 _COLUMN = re.compile(r"us_(\d+)c")
 _CONVOLUTION = re.compile(r"\w+:(\d+(?:-\d+){10})$")
@@ -36,9 +48,12 @@ def load_profiles(scenario: Scenario) -> list[sched.ModelProfile]:
     """
     profiles = []
     longest_ns = 0
-    cores = scenario.machine.cores
+    machine, cores = scenario.machine, scenario.machine.cores
+    on = modelled_machine(machine, scenario.folder)
     for index, model in enumerate(scenario.model):
-        profile = load_profile(model, scenario.folder, cores, f"model[{index}]")
+        profile = load_profile(
+            model, scenario.folder, cores, f"model[{index}]", levels=machine.levels, on=on
+        )
         longest_ns = max(longest_ns, _longest_ns(scenario, profile))
         profiles.append(profile)
     queries = scenario.arrivals.queries
@@ -50,7 +65,15 @@ def load_profiles(scenario: Scenario) -> list[sched.ModelProfile]:
     return profiles
 
 
-def load_profile(model: ModelSection, folder: Path, cores: int, field: str) -> sched.ModelProfile:
+def load_profile(
+    model: ModelSection,
+    folder: Path,
+    cores: int,
+    field: str,
+    *,
+    levels: Sequence[float] = (),
+    on: Modelled | None = None,
+) -> sched.ModelProfile:
     """Loads the profile of one model, with its target and priority.
 
     Args:
@@ -58,32 +81,70 @@ def load_profile(model: ModelSection, folder: Path, cores: int, field: str) -> s
         folder: where a relative path begins.
         cores: of the machine.
         field: of the model, named at the front of an error message.
+        levels: slow-downs that its levels are to be; empty: those that were measured.
+        on: a described machine whose times an artifact has; None: those that were measured.
 
     Raises:
-        ConfigError: there is no such profile, no target, or one below the fastest possible time.
+        ConfigError: there is no such profile, no target, or one below the fastest possible time, or
+            it says too little for such levels or another machine.
         InputError: the profile is damaged, lacks core counts, or has a time that can't be.
     """
-    profile = _load(model, folder, cores, field)
-    _check_target(profile, cores, field)
-    return profile
-
-
-def _load(model: ModelSection, folder: Path, cores: int, field: str) -> sched.ModelProfile:
     step = model.core_step
     path = _find(folder, model.profile, f"{field}.profile")
+    if step > cores:
+        raise ConfigError(f"{field}.core_step = {step}: at most the machine's {cores} cores")
+    multiples = list(range(step, cores + 1, step)) if step > 0 else []
     try:
-        profile = _from_artifact(path, model) if path.is_dir() else _from_csv(path, model, field)
-        if step == 0:
-            return profile
-        if step > cores:
-            raise ConfigError(f"{field}.core_step = {step}: at most the machine's {cores} cores")
-        return profile.resampled(list(range(step, cores + 1, step)))
+        if on is not None:
+            profile = _from_model(path, model, field, on, multiples or range(1, cores + 1), levels)
+        else:
+            profile = (
+                _from_artifact(path, model) if path.is_dir() else _from_csv(path, model, field)
+            )
+            profile = _resampled(profile, multiples, levels, f"{field}.profile = {model.profile!r}")
     except ArtifactError as error:
         raise InputError(f"{field}.profile = {model.profile!r}: {error}") from error
     except ValueError as error:
         raise InputError(
             f"{field}.profile = {model.profile!r}: {error}; measure it again"
         ) from error
+    _check_target(profile, cores, field)
+    return profile
+
+
+def _resampled(
+    profile: sched.ModelProfile, cores: Sequence[int], levels: Sequence[float], where: str
+) -> sched.ModelProfile:
+    """The profile at other core counts, and at other levels, where there are any."""
+    if levels and len(profile.slowdowns) < 2:
+        raise ConfigError(
+            f"{where}: it was measured alone, so nothing tells its times at machine.levels; "
+            "measure an artifact with `veltair profile DIR --levels N`, or leave machine.levels out"
+        )
+    if not (cores or levels):
+        return profile
+    return profile.resampled(cores or profile.cores, levels)
+
+
+def _from_model(
+    path: Path,
+    model: ModelSection,
+    field: str,
+    on: Modelled,
+    cores: Sequence[int],
+    levels: Sequence[float],
+) -> sched.ModelProfile:
+    """The profile that an artifact would have on a described machine."""
+    if not path.is_dir():
+        raise ConfigError(
+            f"{field}.profile = {model.profile!r}: a CSV says nothing of a layer's versions, so "
+            "the machine model can't tell their times; name an artifact's folder, or leave "
+            "machine.model out"
+        )
+    manifest = read_manifest(resolve_folder(path))
+    return _of_manifest(
+        on_machine(manifest, on, cores, levels or default_levels(on.machine)), model
+    )
 
 
 def _longest_ns(scenario: Scenario, profile: sched.ModelProfile) -> int:
@@ -95,22 +156,54 @@ def _longest_ns(scenario: Scenario, profile: sched.ModelProfile) -> int:
     return slowest_ns + plan.layers * overhead_ns
 
 
-def convolution_flops(layer: str) -> int | None:
-    """Returns the operations of a layer named `op:Hin-Win-Cin-Cout-KH-KW-padH-padW-sH-sW-groups`.
+class ConvolutionShape(NamedTuple):
+    """A convolution, as the name of a layer says it: sizes of its input, kernel, pads, strides."""
 
-    A multiply-add counts as two. None where the name says no shape, or one that can't be.
+    h: int
+    w: int
+    c_in: int
+    c_out: int
+    kh: int
+    kw: int
+    pad_h: int
+    pad_w: int
+    stride_h: int
+    stride_w: int
+    groups: int
+
+    @property
+    def out_h(self) -> int:
+        """Rows of the output."""
+        return (self.h + 2 * self.pad_h - self.kh) // self.stride_h + 1
+
+    @property
+    def out_w(self) -> int:
+        """Columns of the output."""
+        return (self.w + 2 * self.pad_w - self.kw) // self.stride_w + 1
+
+
+def convolution_shape(layer: str) -> ConvolutionShape | None:
+    """Parses a layer named `op:Hin-Win-Cin-Cout-KH-KW-padH-padW-sH-sW-groups`.
+
+    None where the name says no shape, or one that can't be.
     """
     found = _CONVOLUTION.match(layer)
     if not found:
         return None
-    h, w, c_in, c_out, kh, kw, pad_h, pad_w, stride_h, stride_w, groups = map(
-        int, found[1].split("-")
-    )
-    if 0 in (stride_h, stride_w, groups):
+    shape = ConvolutionShape(*map(int, found[1].split("-")))
+    return None if 0 in (shape.stride_h, shape.stride_w, shape.groups) else shape
+
+
+def convolution_flops(layer: str) -> int | None:
+    """Returns the operations of a layer whose name says its shape; a multiply-add counts as two.
+
+    None where it says none, or one that can't be.
+    """
+    shape = convolution_shape(layer)
+    if shape is None:
         return None
-    out_h = (h + 2 * pad_h - kh) // stride_h + 1
-    out_w = (w + 2 * pad_w - kw) // stride_w + 1
-    flops = 2 * out_h * out_w * c_out * (c_in // groups) * kh * kw
+    weights = shape.c_out * (shape.c_in // shape.groups) * shape.kh * shape.kw
+    flops = 2 * shape.out_h * shape.out_w * weights
     return flops if 0 < flops < _MOST_FLOPS else None
 
 
@@ -129,7 +222,10 @@ def _find(folder: Path, name: str, field: str) -> Path:
 
 
 def _from_artifact(path: Path, model: ModelSection) -> sched.ModelProfile:
-    manifest = read_manifest(resolve_folder(path))
+    return _of_manifest(read_manifest(resolve_folder(path)), model)
+
+
+def _of_manifest(manifest: Manifest, model: ModelSection) -> sched.ModelProfile:
     qos_ns = manifest.qos_ns if model.qos_ms is None else round(model.qos_ms * NS_PER_MS)
     return to_profile(manifest, qos_ns=qos_ns, priority=model.priority)
 

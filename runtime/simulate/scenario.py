@@ -7,6 +7,7 @@ milliseconds, microseconds or seconds, as the name says, and become integer nano
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import sys
@@ -75,6 +76,37 @@ class MachineSection(Section, frozen=True, kw_only=True):
     level: Annotated[
         int, Meta(ge=0, le=1000, description="index of the constant level in the profiles")
     ] = 0
+    levels: Annotated[
+        tuple[float, ...],
+        Meta(
+            max_length=64,
+            description="slow-downs of the reference kernel that the levels stand for, ascending "
+            "from 0; left out: those of each artifact's profile, or of the model five",
+        ),
+    ] = ()
+    model: Annotated[
+        str,
+        Meta(
+            description="a machine that is only described: a name in proxy/machines or a file of "
+            "`veltair machine`; artifacts then have the times of the machine model"
+        ),
+    ] = ""
+    measured_on: Annotated[
+        str,
+        Meta(
+            description="with model: the machine that the artifacts' profiles were measured on, "
+            "for each variant's own share of a core's peak; left out: by algorithm"
+        ),
+    ] = ""
+
+    def __post_init__(self) -> None:
+        """Refuses levels that don't ascend, and half of a model."""
+        ascending = all(a < b for a, b in itertools.pairwise(self.levels))
+        finite = all(math.isfinite(level) for level in self.levels)
+        if self.levels and not (ascending and finite and self.levels[0] == 0):
+            raise ValueError(f"levels = {list(self.levels)}: they ascend from 0")
+        if self.measured_on and not self.model:
+            raise ValueError("measured_on is only for `model`")
 
 
 class PolicySection(Section, frozen=True, kw_only=True):
