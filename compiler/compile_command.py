@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 
 from veltair.compiler.fallback_summary import fallback_summary
+from veltair.compiler.log_warnings import told_warnings
 from veltair.compiler.pipeline import CompileOptions, check_name, compile_model
 from veltair.compiler.profile import MOST_LEVELS, fewer_levels
-from veltair.compiler.progress_bar import Bar, told_warnings
 from veltair.compiler.search.samples import QosShare
 from veltair.compiler.search.summary import search_summary
 from veltair.compiler.table import batches_text, layer_table, table_console
@@ -32,6 +32,7 @@ from veltair.compiler.target_options import (
     parse_value,
 )
 from veltair.runtime.errors import InputError
+from veltair.runtime.progress_bar import Bar
 
 _NS_PER_MS = 1_000_000
 

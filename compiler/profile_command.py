@@ -10,10 +10,10 @@ import typer
 from rich.console import Console
 
 from veltair.compiler.profile import MOST_LEVELS, fewer_levels
-from veltair.compiler.progress_bar import Bar
 from veltair.compiler.reprofile import reprofile
 from veltair.compiler.table import layer_table, levels_text, table_console
 from veltair.compiler.versions import MOST_LOSS
+from veltair.runtime.progress_bar import Bar
 
 
 def command(

@@ -13,11 +13,11 @@ from rich.console import Console
 from veltair.compiler.batching import Batcher
 from veltair.compiler.front import Source, read_graph
 from veltair.compiler.kernels.spec import LANES
+from veltair.compiler.log_warnings import told_warnings
 from veltair.compiler.lower import Request, lower
 from veltair.compiler.memory import check_memory, explained_shortage
 from veltair.compiler.passes.plan import plan_memory
 from veltair.compiler.pipeline import check_name
-from veltair.compiler.progress_bar import Bar, told_warnings
 from veltair.compiler.search.builder import default_jobs
 from veltair.compiler.search.log import log_place
 from veltair.compiler.search.variants import (
@@ -41,6 +41,7 @@ from veltair.compiler.target_options import (
 )
 from veltair.runtime.errors import InputError
 from veltair.runtime.manifest import Isa
+from veltair.runtime.progress_bar import Bar
 from veltair.runtime.scratch import scratch
 
 _NAMED = 10  # layers that a message lists

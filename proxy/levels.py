@@ -25,7 +25,7 @@ from veltair.runtime._native import proxy
 from veltair.runtime.machine import machine_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -91,10 +91,9 @@ def calibrate(cpus: Sequence[int], wanted: int) -> Calibration:
     assert wanted >= 2
     sides = divided(cpus)
     facts = machine_facts()
-    l3_bytes = int(facts.get("l3_bytes", _DEFAULT_L3_BYTES))
-    reference_bytes = min(int(facts.get("l2_bytes", _DEFAULT_L2_BYTES)) * _L2_SIZES, l3_bytes)
+    l3_bytes = l3_bytes_of(facts)
     footprint_bytes = min(l3_bytes // sides.per_cache, _MOST_FOOTPRINT_BYTES)
-    reference = proxy.Reference(sides.quiet[0], reference_bytes)
+    reference = reference_of(facts, sides.quiet[0])
     with Bubbles(sides.bubbles, footprint_bytes) as bubbles:
         sweep = _measured(bubbles, reference, _sweep_rates(bubbles))
         chosen = _measured(bubbles, reference, rates_for(sweep, wanted))
@@ -105,6 +104,22 @@ def calibrate(cpus: Sequence[int], wanted: int) -> Calibration:
         highest=max(*sweep.slowdowns, *chosen.slowdowns),
         sides=sides,
     )
+
+
+def reference_of(facts: Mapping[str, str | int], cpu: int) -> proxy.Reference:
+    """Returns the kernel whose slow-down is the level.
+
+    Args:
+        facts: of the machine.
+        cpu: where it runs.
+    """
+    l2_bytes = int(facts.get("l2_bytes", _DEFAULT_L2_BYTES))
+    return proxy.Reference(cpu, min(l2_bytes * _L2_SIZES, l3_bytes_of(facts)))
+
+
+def l3_bytes_of(facts: Mapping[str, str | int]) -> int:
+    """Returns the size of a shared cache, usual where the machine doesn't say."""
+    return int(facts.get("l3_bytes", _DEFAULT_L3_BYTES))
 
 
 def rates_for(curve: Curve, wanted: int) -> tuple[int, ...]:

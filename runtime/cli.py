@@ -83,6 +83,10 @@ COMMANDS = {
         module="veltair.proxy.counters_command",
         summary="List what tells of interference here, and read it.",
     ),
+    "calibrate": Command(
+        module="veltair.proxy.calibrate_command",
+        summary="Learn the level of interference from what counters tell here.",
+    ),
     "machine": Command(
         module="veltair.eval.machine_command",
         summary="Measure this machine for the machine model.",
@@ -114,7 +118,7 @@ EXTRAS = {
     "mlperf_loadgen": "loadgen",
     "PIL": "demo",
     "matplotlib": "figures",
-    "sklearn": "demo",
+    "sklearn": "calibrate",
     "tritonclient": "demo",
     "openvino": "peers",
 }

@@ -1,30 +1,11 @@
-"""What a command shows while it works: a progress bar, and warnings a line each."""
+"""What a command shows while it works: a progress bar."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import warnings
-from collections.abc import Iterator
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-from veltair.compiler.search.log import DamagedLogWarning
-
-
-@contextlib.contextmanager
-def told_warnings() -> Iterator[None]:
-    """Prints warnings of tuning logs on stderr, a line each, when the block ends."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", DamagedLogWarning)
-        try:
-            yield
-        finally:
-            for each in caught:
-                if issubclass(each.category, DamagedLogWarning):
-                    print(f"veltair: warning: {each.message}", file=sys.stderr)
 
 
 class Bar:

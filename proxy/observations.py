@@ -1,0 +1,204 @@
+"""What training learns from: features beside the level that was there, one row a slot.
+
+The level of a setting is the median slow-down of the reference kernel beside it, over the whole
+record. `self` isn't read while a record is made: what a server's own blocks would have told is
+reckoned here, from the layer's time in the slot against its profile. The profile of a layer is its
+times alone and beside the setting of the highest level, in other rounds than the slot's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from veltair.proxy.features import FEATURES, features
+from veltair.proxy.sources.reading import Count, Reading, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from veltair.proxy.calibration_record import CalibrationRecord, Slot, Turn
+
+OWN = "self"
+_ENOUGH_RUNS = 8
+_HALF_SENSITIVE = 0.1  # slow-down a level at which a layer's own time is half believed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """One layer beside one setting, once.
+
+    Attributes:
+        layer: the same for all its versions, and for layers that are alike.
+        setting: number of what was beside; 0 is nothing.
+        level: slow-down of the reference kernel beside it.
+        slowdown: of the layer.
+        readings: what each source said, by its name.
+    """
+
+    layer: str
+    setting: int
+    level: float
+    slowdown: float
+    readings: Mapping[str, Reading]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Observations as training takes them.
+
+    Attributes:
+        features: names of the columns.
+        sources: of each column, the source that it is of.
+        values: float64[rows, columns]; NaN where it can't be told.
+        confidence: float64[rows, columns]; 0 there.
+        level: float64[rows].
+        layer: int64[rows], a number for each layer.
+        alone: bool[rows], whether there was nothing beside.
+    """
+
+    features: tuple[str, ...]
+    sources: tuple[str, ...]
+    values: NDArray[np.float64]
+    confidence: NDArray[np.float64]
+    level: NDArray[np.float64]
+    layer: NDArray[np.int64]
+    alone: NDArray[np.bool_]
+
+
+def table_of(observations: Sequence[Observation]) -> Table:
+    """Makes the features of each observation."""
+    rows = [
+        {
+            name: (feature, source)
+            for source, reading in each.readings.items()
+            for name, feature in features([reading]).items()
+        }
+        for each in observations
+    ]
+    source_of = {name: source for row in rows for name, (_, source) in row.items()}
+    names = tuple(name for name in FEATURES if name in source_of)
+    values = np.full((len(rows), len(names)), np.nan)
+    confidence = np.zeros((len(rows), len(names)))
+    for index, row in enumerate(rows):
+        for column, name in enumerate(names):
+            if name in row:
+                feature = row[name][0]
+                values[index, column] = feature.value
+                confidence[index, column] = feature.confidence
+    layers = sorted({each.layer for each in observations})
+    return Table(
+        features=names,
+        sources=tuple(source_of[name] for name in names),
+        values=values,
+        confidence=confidence,
+        level=np.array([each.level for each in observations]),
+        layer=np.array([layers.index(each.layer) for each in observations]),
+        alone=np.array([each.setting == 0 for each in observations]),
+    )
+
+
+def observations_of(record: CalibrationRecord, rounds: Iterable[int]) -> list[Observation]:
+    """Returns what some rounds of a record say, the slots of one layer beside another left as well.
+
+    Args:
+        record: of two rounds at least.
+        rounds: that are used.
+    """
+    chosen = set(rounds)
+    turns = [turn for turn in record.turns if turn.round in chosen]
+    levels = levels_of(turns, len(record.header.settings))
+    profiles = _Profiles(turns, levels)
+    found = []
+    for turn in turns:
+        layer = record.header.works[turn.work].key
+        for slot in turn.slots:
+            readings = dict(slot.readings)
+            own = profiles.own_reading(turn, slot)
+            if own is not None:
+                readings[OWN] = own
+            found.append(
+                Observation(
+                    layer=layer,
+                    setting=slot.setting,
+                    level=float(levels[slot.setting]),
+                    slowdown=slot.run_ns / _alone(turn, "run_ns") - 1,
+                    readings=readings,
+                )
+            )
+    return found
+
+
+def levels_of(turns: Sequence[Turn], settings: int) -> NDArray[np.float64]:
+    """Returns the level of each setting: the median over turns, 0 at least."""
+    ratios: list[list[float]] = [[] for _ in range(settings)]
+    for turn in turns:
+        alone = _alone(turn, "reference_ns")
+        for slot in turn.slots:
+            ratios[slot.setting].append(slot.reference_ns / alone)
+    levels = np.array([np.median(each) - 1 for each in ratios])
+    levels[0] = 0.0
+    return levels.clip(min=0.0)
+
+
+def noise_of(turns: Sequence[Turn]) -> float:
+    """Returns what two measurements of the same level differ by: those with nothing beside."""
+    ratios = []
+    for turn in turns:
+        first, second = (slot.reference_ns for slot in turn.slots if slot.setting == 0)
+        ratios.append(second / first)
+    low, high = np.percentile(ratios, [10, 90])
+    return float((high - low) / np.sqrt(len(ratios)))  # about two standard errors of a median
+
+
+class _Profiles:
+    """Times of each layer alone and at the highest level, without the round that is asked about."""
+
+    def __init__(self, turns: Sequence[Turn], levels: NDArray[np.float64]) -> None:
+        self._highest = int(np.argmax(levels))
+        self._level = float(levels[self._highest])
+        self._times: dict[int, dict[int, tuple[float, float]]] = {}
+        for turn in turns:
+            at_highest = next(slot for slot in turn.slots if slot.setting == self._highest)
+            times = (_alone(turn, "mean_ns"), at_highest.total_ns / at_highest.runs)
+            self._times.setdefault(turn.work, {})[turn.round] = times
+
+    def own_reading(self, turn: Turn, slot: Slot) -> Reading | None:
+        """What a server's blocks would have told; None without a profile, or a level at all."""
+        others = [times for number, times in self._times[turn.work].items() if number != turn.round]
+        if not others or self._level <= 0:
+            return None
+        alone_ns, disturbed_ns = np.median(np.array(others), axis=0)
+        slowdown = slot.total_ns / slot.runs / alone_ns - 1
+        sensitivity = (disturbed_ns / alone_ns - 1) / self._level
+        enough = min(1.0, slot.runs / _ENOUGH_RUNS)
+        counts = [_own("block_slowdown", slowdown, enough)]
+        if sensitivity > 0:
+            told = sensitivity**2 / (sensitivity**2 + _HALF_SENSITIVE**2)
+            counts.append(_own("block_level", slowdown / sensitivity, enough * told))
+        return Reading(time_ns=0, elapsed_ns=slot.total_ns, counts=tuple(counts))
+
+
+def _own(name: str, value: float, confidence: float) -> Count:
+    return Count(
+        name=name,
+        value=float(value),
+        unit="ratio",
+        scope=Scope.TASK,
+        where="own blocks",
+        confidence=float(confidence),
+    )
+
+
+def _alone(turn: Turn, what: str) -> float:
+    """The mean of the turn's slots with nothing beside."""
+    times: list[Any] = [
+        slot.total_ns / slot.runs if what == "mean_ns" else getattr(slot, what)
+        for slot in turn.slots
+        if slot.setting == 0
+    ]
+    return float(np.mean(times))

@@ -1,0 +1,308 @@
+"""Trains linear models from features to the level, and says how good they are on unseen layers.
+
+Every figure is of layers that the model hasn't seen: layers are dealt into folds, and each fold is
+predicted by what was trained on the others. What a kind of model chooses, its features or its
+penalty, it chooses within the others too. Rows weigh by the confidence of their features.
+
+Reference: VELTAIR, section 4.3 and Fig. 11b.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.model_selection import GroupKFold
+
+from veltair.proxy.observations import OWN
+from veltair.proxy.proxy_file import SCHEMA, Accuracy, LinearModel, ProxyFile, Term
+from veltair.runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from veltair.proxy.observations import Table
+
+    Floats = NDArray[np.float64]
+
+# The L3 miss rate and the L3 accesses, as a core, or a unit that cores share, counts them.
+PAPERS_TWO = (("llc_miss_rate", "llc_references_per_cycle"), ("l3_miss_rate", "l3_access_rate"))
+FEWEST_LAYERS = 4
+_FOLDS = 5
+_INNER_FOLDS = 4
+_MOST_FEATURES = 3  # of a chosen subset
+_NEARLY = 0.01  # of R2: fewer features are preferred within it
+_PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+_ROW_SHARE = 0.5  # of the rows in which a feature must be told
+_SEED = 0
+_LEAST_R2 = 0.1  # below, a model is about as good as none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What one set of sources gives.
+
+    Attributes:
+        sources: names.
+        features: names of the columns.
+        values: float64[rows, columns], all told.
+        weight: float64[rows], the least confidence in each row.
+        level: float64[rows].
+        layer: int64[rows].
+    """
+
+    sources: tuple[str, ...]
+    features: tuple[str, ...]
+    values: Floats
+    weight: Floats
+    level: Floats
+    layer: NDArray[np.int64]
+
+    @property
+    def layers(self) -> int:
+        """How many there are."""
+        return len(np.unique(self.layer))
+
+    def at(self, rows: NDArray[np.int64]) -> Data:
+        """Only some rows."""
+        return self._with(rows, np.arange(len(self.features)))
+
+    def only(self, columns: Sequence[int]) -> Data:
+        """Only some features."""
+        return self._with(np.arange(len(self.level)), np.array(columns))
+
+    def _with(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Data:
+        return Data(
+            sources=self.sources,
+            features=tuple(self.features[column] for column in columns),
+            values=self.values[np.ix_(rows, columns)],
+            weight=self.weight[rows],
+            level=self.level[rows],
+            layer=self.layer[rows],
+        )
+
+
+Predict = Callable[["Floats"], "Floats"]
+Fit = Callable[[Data], Predict]
+
+
+def source_sets(table: Table) -> list[tuple[str, ...]]:
+    """Returns the sets of sources that get a model: each, and each with our own blocks."""
+    names = sorted(set(table.sources))
+    sets: list[tuple[str, ...]] = [(name,) for name in names]
+    if OWN in names:
+        sets += [(name, OWN) for name in names if name != OWN]
+    return sets
+
+
+def data_of(table: Table, sources: Sequence[str], features: Sequence[str] = ()) -> Data:
+    """Returns the rows in which all features of some sources are told.
+
+    Args:
+        table: of all.
+        sources: whose features are used, where they are told in at least half of the rows.
+        features: that are used of these; all if empty.
+    """
+    told = np.isfinite(table.values).mean(axis=0) >= _ROW_SHARE
+    columns = [
+        column
+        for column, (name, source) in enumerate(zip(table.features, table.sources, strict=True))
+        if source in sources and told[column] and (not features or name in features)
+    ]
+    weight = table.confidence[:, columns].min(axis=1, initial=1.0)
+    rows = np.flatnonzero(np.isfinite(table.values[:, columns]).all(axis=1) & (weight > 0))
+    return Data(
+        sources=tuple(sources),
+        features=tuple(table.features[column] for column in columns),
+        values=table.values[np.ix_(rows, np.array(columns, np.int64))],
+        weight=weight[rows],
+        level=table.level[rows],
+        layer=table.layer[rows],
+    )
+
+
+def linear(data: Data) -> Predict:
+    """Fits a linear model of all features by weighted least squares."""
+    means, scales = _standard(data)
+    fitted = LinearRegression().fit((data.values - means) / scales, data.level, data.weight)
+    return _clipped(data, lambda values: fitted.predict((values - means) / scales))
+
+
+def ridge(data: Data) -> Predict:
+    """The same with a penalty on the coefficients, chosen within the data."""
+    means, scales = _standard(data)
+
+    def with_penalty(penalty: float) -> Fit:
+        def fit(part: Data) -> Predict:
+            # The penalty is on a weight of one a row, whatever the confidences are.
+            weight = part.weight / part.weight.mean()
+            standard = (part.values - means) / scales
+            fitted = Ridge(alpha=penalty).fit(standard, part.level, weight)
+            return _clipped(part, lambda values: fitted.predict((values - means) / scales))
+
+        return fit
+
+    scores = [cross_validated(with_penalty(each), data, _INNER_FOLDS).r2 for each in _PENALTIES]
+    return with_penalty(_PENALTIES[int(np.argmax(scores))])(data)
+
+
+def boosted(data: Data) -> Predict:
+    """Fits boosted trees: about the most that the data holds, whatever its form."""
+    trees = GradientBoostingRegressor(
+        n_estimators=200, max_depth=3, learning_rate=0.05, subsample=0.7, random_state=_SEED
+    )
+    fitted = trees.fit(data.values, data.level, data.weight)
+    return _clipped(data, fitted.predict)
+
+
+def best_subset(data: Data) -> Predict:
+    """Fits a linear model of the few features that do best within the data."""
+    columns = chosen_columns(data)
+    fitted = linear(data.only(columns))
+    return lambda values: fitted(values[:, columns])
+
+
+def chosen_columns(data: Data) -> list[int]:
+    """Returns the features of the best linear model of at most three, fewer where that does nearly.
+
+    Every subset is tried, cross-validated by layer.
+    """
+    most = min(_MOST_FEATURES, len(data.features))
+    scored = [
+        (cross_validated(linear, data.only(columns), _INNER_FOLDS).r2, columns)
+        for count in range(1, most + 1)
+        for columns in itertools.combinations(range(len(data.features)), count)
+    ]
+    best = max(r2 for r2, _ in scored)
+    good = [(r2, columns) for r2, columns in scored if r2 >= best - _NEARLY]
+    return list(min(good, key=lambda each: (len(each[1]), -each[0]))[1])
+
+
+KINDS: Mapping[str, Fit] = {
+    "chosen": best_subset,
+    "all": linear,
+    "ridge": ridge,
+    "boosted": boosted,
+}
+
+
+def cross_validated(fit: Fit, data: Data, folds: int = _FOLDS) -> Accuracy:
+    """Returns how well a kind of model does on layers that it hasn't seen.
+
+    Args:
+        fit: trains it.
+        data: of at least two layers.
+        folds: as many as there are layers where these are fewer.
+    """
+    splitter = GroupKFold(min(folds, data.layers))
+    predicted = np.empty_like(data.level)
+    parts = []
+    for train, test in splitter.split(data.values, groups=data.layer):
+        predicted[test] = fit(data.at(train))(data.values[test])
+        parts.append(_scores(data.at(test), predicted[test]))
+    r2, mae = _scores(data, predicted)
+    return Accuracy(
+        r2=r2,
+        r2_folds=tuple(part[0] for part in parts),
+        mae=mae,
+        mae_folds=tuple(part[1] for part in parts),
+    )
+
+
+def model_of(data: Data) -> LinearModel:
+    """Trains the model of the chosen features on all rows; its accuracy is cross-validated.
+
+    Raises:
+        InputError: they are of too few layers to hold any out.
+    """
+    check_layers(data.layers)
+    accuracy = cross_validated(best_subset, data)
+    used = data.only(chosen_columns(data))
+    means, scales = _standard(used)
+    fitted = LinearRegression().fit((used.values - means) / scales, used.level, used.weight)
+    terms = tuple(
+        Term(
+            feature=name,
+            mean=float(means[column]),
+            scale=float(scales[column]),
+            coefficient=float(fitted.coef_[column]),
+            low=float(used.values[:, column].min()),
+            high=float(used.values[:, column].max()),
+        )
+        for column, name in enumerate(used.features)
+    )
+    return LinearModel(
+        sources=data.sources,
+        terms=terms,
+        intercept=float(fitted.intercept_),
+        highest=float(used.level.max()),
+        accuracy=accuracy,
+        rows=len(used.level),
+        layers=used.layers,
+    )
+
+
+def check_layers(count: int) -> None:
+    """Refuses too few layers.
+
+    Raises:
+        InputError: a model of them could be tested on nothing.
+    """
+    if count < FEWEST_LAYERS:
+        raise InputError(
+            f"{count} layers can be measured here (none that takes some microseconds, falls back, "
+            "or reads indices that another wrote), and a model is tested on layers that it hasn't "
+            f"seen: {FEWEST_LAYERS} are needed at least; give more --artifacts"
+        )
+
+
+def train(table: Table, machine: Mapping[str, str | int]) -> ProxyFile:
+    """Trains a model for each set of sources; those that explain hardly anything are left out.
+
+    Raises:
+        InputError: there are too few layers, or no model explains anything.
+    """
+    sets = [data_of(table, sources) for sources in source_sets(table)]
+    models = [model_of(data) for data in sets if data.features]
+    useful = [model for model in models if model.accuracy.r2 >= _LEAST_R2]
+    if not useful:
+        named = ", ".join(sorted(set(table.sources))) or "no source"
+        raise InputError(
+            f"nothing that {named} counts here explains a tenth of the level, on layers that the "
+            "model hasn't seen; measure longer (--minutes) on a quieter machine, or see `veltair "
+            "counters` for a better source"
+        )
+    useful.sort(key=lambda model: -model.accuracy.r2)
+    alone = table.values[table.alone]
+    seen = np.flatnonzero(np.isfinite(alone).any(axis=0))
+    return ProxyFile(
+        schema=SCHEMA,
+        machine=dict(machine),
+        models=tuple(useful),
+        alone={table.features[column]: float(np.nanmedian(alone[:, column])) for column in seen},
+    )
+
+
+def _standard(data: Data) -> tuple[Floats, Floats]:
+    scales = data.values.std(axis=0)
+    return data.values.mean(axis=0), np.where(scales > 0, scales, 1.0)
+
+
+def _clipped(data: Data, predict: Predict) -> Predict:
+    """Levels as `LinearModel.estimate` gives them: within what was there in training."""
+    highest = float(data.level.max())
+    return lambda values: np.clip(predict(values), 0.0, highest)
+
+
+def _scores(data: Data, predicted: Floats) -> tuple[float, float]:
+    weight = data.weight / data.weight.sum()
+    mean = float(weight @ data.level)
+    spread = float(weight @ (data.level - mean) ** 2)
+    error = float(weight @ (data.level - predicted) ** 2)
+    r2 = 1 - error / spread if spread > 0 else 0.0
+    return r2, float(weight @ np.abs(data.level - predicted))

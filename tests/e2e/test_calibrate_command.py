@@ -1,0 +1,87 @@
+"""`veltair calibrate`: what it refuses at once, what a stop keeps, and that it goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from factories import write_tiny_artifact
+from typer.testing import CliRunner
+
+from veltair.proxy.calibration_record import CalibrationRecord, record_path
+from veltair.runtime.cli import app
+
+COMMAND = [sys.executable, "-m", "veltair.runtime.cli", "calibrate"]
+BEGIN_S, TURN_S = 300, 60
+
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="nothing runs beside on one processor"
+)
+
+
+def test_what_cannot_be_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    tiny = tmp_path / "tiny" / "1"
+    write_tiny_artifact(tiny)
+    for arguments, message in (
+        (["-o", tmp_path / "no" / "p.json"], "there is no folder"),
+        (["-o", tmp_path / "p.json", "--artifacts", tmp_path / "none"], "not an artifact"),
+        (["-o", tmp_path / "p.json", "--artifacts", tiny], "layers can be measured here"),
+        (["-o", tmp_path / "p.json", "--artifacts", tiny, "--artifacts", tiny], "given twice"),
+    ):
+        result = CliRunner().invoke(app, ["calibrate", *map(str, arguments)])
+        assert result.exit_code in (2, 4), result.output
+        assert message in " ".join(result.output.split())
+        assert not record_path(tmp_path / "p.json").exists()
+    other = record_path(tmp_path / "p.json")
+    other.write_text("{}\n")
+    result = CliRunner().invoke(
+        app, ["calibrate", "-o", str(tmp_path / "p.json"), "--artifacts", str(tiny)]
+    )
+    assert "no record of a calibration" in " ".join(result.output.split())
+    assert other.read_text() == "{}\n"
+
+
+def stopped_after_a_turn(output: Path, before: int) -> CalibrationRecord:
+    """Runs the command until its record has another turn, and stops it as a person would."""
+    with subprocess.Popen(
+        [*COMMAND, "-o", str(output), "--minutes", "0.1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        end_s = time.monotonic() + BEGIN_S + TURN_S
+        while lines(record_path(output)) <= before + 1 and time.monotonic() < end_s:
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=TURN_S)
+    assert process.returncode == 130
+    assert "ended early" in said
+    assert "run the same command to go on" in said
+    return CalibrationRecord.read(record_path(output))
+
+
+def lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_a_stop_keeps_what_is_measured(tmp_path: Path) -> None:
+    output = tmp_path / "proxy.json"
+    first = stopped_after_a_turn(output, 0)
+    assert len(first.turns) >= 1
+    assert {work.model for work in first.header.works} == {"calibration/1"}
+    second = stopped_after_a_turn(output, len(first.turns))
+    assert second.header == first.header
+    assert second.turns[: len(first.turns)] == first.turns
+    done = [(turn.round, turn.work) for turn in second.turns]
+    assert len(set(done)) == len(done) > len(first.turns)
+    sources = set(second.turns[0].slots[0].readings)
+    assert "probe" in sources
+    assert "self" in first.header.sources
+    assert not output.exists()
