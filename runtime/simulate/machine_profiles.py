@@ -101,10 +101,14 @@ def _with_own_share(work: Work, machine: Machine, alone_ns: int) -> Work:
     return replace(work, share=work.operations / machine.peak_gflops / computing_ns)
 
 
-def profile_on(
+def on_machine(
     manifest: Manifest, on: Modelled, cores: Sequence[int], levels: Sequence[float]
-) -> Profile:
-    """Returns the profile that a model would have.
+) -> Manifest:
+    """Returns the manifest as it would be on another machine: its profile, and its first versions.
+
+    A layer's first version is what whole runs are of. The one that is fastest on the few cores that
+    it was compiled on may not be divisible among many, so on the other machine the first is the one
+    that loses least, on average over the core counts alone, against the fastest on each.
 
     Args:
         manifest: of the artifact.
@@ -112,27 +116,28 @@ def profile_on(
         cores: ascending, of the machine.
         levels: slow-downs of the reference kernel, ascending from 0.
     """
-    layers = [
-        [_rounded(times(work, on.machine, cores, levels).total) for work in works]
-        for works in works_of(manifest, on)
-    ]
-    whole = np.sum([variants[0] for variants in layers], axis=0)
-    return Profile(
+    layers, tables = [], []
+    for layer, works in zip(manifest.layers, works_of(manifest, on), strict=True):
+        table = np.stack([_rounded(times(work, on.machine, cores, levels).total) for work in works])
+        order = _first_in_front(table)
+        tables.append(table[order])
+        variants = tuple(layer.variants[index] for index in order)
+        layers.append(msgspec.structs.replace(layer, variants=variants))
+    profile = Profile(
         machine={"cpu": on.machine.processor.name, "cores": on.machine.processor.cores},
         cores=tuple(cores),
         levels=tuple(levels),
-        layer_ns=tuple(tuple(_rows(table) for table in variants) for variants in layers),
-        model_ns=_rows(whole),
+        layer_ns=tuple(tuple(map(_rows, table)) for table in tables),
+        model_ns=_rows(np.sum([table[0] for table in tables], axis=0)),
     )
+    return msgspec.structs.replace(manifest, layers=tuple(layers), profile=profile, batches=())
 
 
-def on_machine(
-    manifest: Manifest, on: Modelled, cores: Sequence[int], levels: Sequence[float]
-) -> Manifest:
-    """The manifest with the profile that the model would have; arguments as `profile_on`."""
-    return msgspec.structs.replace(
-        manifest, profile=profile_on(manifest, on, cores, levels), batches=()
-    )
+def _first_in_front(table: NDArray[np.int64]) -> list[int]:
+    """Indices into int64[versions, cores, levels], the version for all core counts in front."""
+    alone = table[:, :, 0]
+    first = int((alone / alone.min(axis=0)).mean(axis=1).argmin())
+    return [first, *(index for index in range(len(table)) if index != first)]
 
 
 def _rounded(times_ns: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -19,7 +19,6 @@ from veltair.runtime.simulate.machine_profiles import (
     Modelled,
     default_levels,
     on_machine,
-    profile_on,
     works_of,
 )
 from veltair.runtime.simulate.profiles import load_profiles
@@ -60,7 +59,7 @@ def tiny(folder: Path) -> Manifest:
 
 
 def test_a_profile_has_the_models_times(tmp_path: Path) -> None:
-    found = profile_on(tiny(tmp_path), ON, (1, 2, 4), (0.0, 3.0))
+    found = on_machine(tiny(tmp_path), ON, (1, 2, 4), (0.0, 3.0)).profile
     # The product: 524,288 operations by half of 16 a ns, in 8 tasks. A launch: 100 ns, 50 a core.
     assert [row[0] for row in found.layer_ns[0][0]] == [65_636, 32_918, 16_634]
     # The rest: 8,192 operations by a quarter of 16.
@@ -71,7 +70,23 @@ def test_a_profile_has_the_models_times(tmp_path: Path) -> None:
         16_634 + 512 + 250,
     ]
     assert found.levels == (0.0, 3.0)
-    assert on_machine(tiny(tmp_path / "b"), ON, (1,), (0.0,)).profile.cores == (1,)
+
+
+def test_the_first_version_is_the_one_for_all_core_counts(tmp_path: Path) -> None:
+    product, scores = (manifest := tiny(tmp_path)).layers
+    whole, divided = product.variants  # of 8 tasks, and of 512
+    variants = (msgspec.structs.replace(whole, parallel_extent=1, algorithm="fast"), divided)
+    layers = (msgspec.structs.replace(product, variants=variants), scores)
+    manifest = msgspec.structs.replace(manifest, layers=layers)
+    on = Modelled(machine=MACHINE, shares={**ON.shares, "fast": 0.6})
+    found = on_machine(manifest, on, (1, 2, 4), (0.0,))
+    # The one that can't be divided is the faster on one core, and loses on 2 and 4.
+    assert [each.algorithm for each in found.layers[0].variants] == ["matmul", "fast"]
+    first, second = (rows[0][0] for rows in found.profile.layer_ns[0])
+    assert first > second
+    assert found.profile.model_ns[0][0] == first + found.profile.layer_ns[1][0][0][0]
+    few = on_machine(manifest, on, (1,), (0.0,))
+    assert [each.algorithm for each in few.layers[0].variants] == ["fast", "matmul"]
 
 
 def test_a_variant_keeps_its_own_share_of_the_peak(tmp_path: Path) -> None:
@@ -81,7 +96,7 @@ def test_a_variant_keeps_its_own_share_of_the_peak(tmp_path: Path) -> None:
     assert rows.share == pytest.approx(524_288 / 16 / (50_000 - 100))
     assert columns.share == pytest.approx(524_288 / 16 / (60_000 - 100))
     assert scores.share == pytest.approx(8_192 / 16 / (9_000 - 100))
-    found = profile_on(tiny(tmp_path / "b"), known, (1,), (0.0,))
+    found = on_machine(tiny(tmp_path / "b"), known, (1,), (0.0,)).profile
     assert found.layer_ns[0][0][0][0] == 50_000  # the same machine: what was measured
 
 
@@ -144,7 +159,7 @@ def test_what_can_not_be_simulated_is_named(
 
 def test_a_kernel_that_nobody_measured_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"product: no share of the peak .* 'matmul'"):
-        profile_on(tiny(tmp_path), Modelled(machine=MACHINE, shares={}), (1,), (0.0,))
+        on_machine(tiny(tmp_path), Modelled(machine=MACHINE, shares={}), (1,), (0.0,))
 
 
 def simulated(folder: Path, *arguments: str) -> Any:  # noqa: ANN401 # JSON
