@@ -10,7 +10,14 @@ from functools import partial
 
 from veltair.compiler.te_operators.call import Call, Operator
 from veltair.compiler.te_operators.convolution import conv_integer
-from veltair.compiler.te_operators.elements import bit_cast, bit_shift, is_inf, modulo, power
+from veltair.compiler.te_operators.elements import (
+    bit_cast,
+    bit_shift,
+    divide,
+    is_inf,
+    modulo,
+    power,
+)
 from veltair.compiler.te_operators.fourier import dft, stft
 from veltair.compiler.te_operators.places import (
     bool_reduction,
@@ -35,6 +42,7 @@ OPERATORS: Mapping[str, Operator] = {
     "CumProd": cum_prod,
     "CumSum": cum_sum,
     "DFT": dft,
+    "Div": divide,
     "EyeLike": eye_like,
     "IsInf": is_inf,
     "LayerNormalization": layer_normalization,

@@ -1,10 +1,11 @@
-"""Element-wise operators: `IsInf` of one sign, `BitCast`, `Pow` of any types."""
+"""Element-wise operators: divisions of integers, `Pow` of any types, `IsInf` of one sign, bits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
+import tvm
 from onnx import helper
 from tvm import te, tirx, topi
 
@@ -77,10 +78,33 @@ def bit_shift(call: Call) -> Expr:
     return call.emit(shift, call.inputs[0], call.inputs[1])
 
 
+def divide(call: Call) -> Expr | None:
+    """`Div` of integers by what comes with the data; the others are TVM's."""
+    if _divides_safely(call):
+        return None
+
+    def divide(left: Tensor, right: Tensor) -> Tensor:
+        return _binary(left, right, lambda x, y: _guarded(tirx.truncdiv, x, y, lambda x: -x))
+
+    return call.emit(divide, call.inputs[0], call.inputs[1])
+
+
 def modulo(call: Call) -> Expr | None:
-    """`Mod` of floats with the divisor's sign; the others are TVM's."""
-    dtype = call.dtype()
-    if call.attrs.get("fmod", 0) or not dtype.startswith("float"):
+    """`Mod` of floats with the divisor's sign, and of integers by what comes with the data.
+
+    The others are TVM's.
+    """
+    dtype, is_truncated = call.dtype(), bool(call.attrs.get("fmod", 0))
+    if not dtype.startswith("float"):
+        if _divides_safely(call):
+            return None
+        kind = tirx.truncmod if is_truncated else tirx.floormod
+
+        def modulo_of_integers(left: Tensor, right: Tensor) -> Tensor:
+            return _binary(left, right, lambda x, y: _guarded(kind, x, y, lambda x: x - x))
+
+        return call.emit(modulo_of_integers, call.inputs[0], call.inputs[1])
+    if is_truncated:
         return None
 
     def modulo(left: Tensor, right: Tensor) -> Tensor:
@@ -99,6 +123,33 @@ def modulo(call: Call) -> Expr | None:
         return _binary(a, b, rest)
 
     return call.emit(modulo, call.inputs[0], call.inputs[1])
+
+
+def _divides_safely(call: Call) -> bool:
+    """Whether no division ends the process: of floats, or by integers that are neither 0 nor -1."""
+    if call.dtype().startswith(("float", "bfloat")):
+        return True
+    divisor = call.inputs[1]
+    if not isinstance(divisor, tvm.ir.GenericConst):
+        return False
+    known = divisor.value.numpy()
+    return bool(((known != 0) & (known + 1 != 0)).all())
+
+
+def _guarded(
+    divide: Callable[[Expr, Expr], Expr], x: Expr, y: Expr, by_less: Callable[[Expr], Expr]
+) -> Expr:
+    """A division of integers, which processors trap by 0, and of the least integer by -1.
+
+    By 0 it is 0, as NumPy has it; by -1 what `by_less` makes of the dividend.
+    """
+    dtype = str(x.ty.dtype)
+    zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
+    if dtype.startswith("uint"):
+        return tirx.Select(y == zero, zero, divide(x, tirx.Select(y == zero, one, y)))
+    less = tirx.const(-1, dtype)
+    safe = tirx.Select(tirx.any(y == zero, y == less), one, y)
+    return tirx.Select(y == zero, zero, tirx.Select(y == less, by_less(x), divide(x, safe)))
 
 
 def _binary(a: Tensor, b: Tensor, combine: Callable[[Tensor, Tensor], Tensor]) -> Tensor:

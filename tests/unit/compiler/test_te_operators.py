@@ -80,9 +80,10 @@ CASES: dict[str, tuple[str, list[Array | None], dict[str, Any]]] = {
 def model_of(
     node: onnx.NodeProto, names: list[str], arrays: list[Array], result: Array | None = None
 ) -> onnx.ModelProto:
-    """A model of a node, from such inputs to `y`, of whose shape and type a result is."""
+    """A model of a node, of such inputs; a result has the shape and type of its output."""
     ends = [_value(name, array) for name, array in zip(names, arrays, strict=True)]
-    end = onnx.ValueInfoProto(name="y") if result is None else _value("y", result)
+    (name,) = node.output
+    end = onnx.ValueInfoProto(name=name) if result is None else _value(name, result)
     return onnx.shape_inference.infer_shapes(
         helper.make_model(helper.make_graph([node], "g", ends, [end]))
     )
@@ -173,6 +174,26 @@ def test_it_computes_what_onnx_defines(case: str) -> None:
     assert y.dtype == expected.dtype
     tolerance = 2e-2 if y.dtype == np.float16 else 1e-5
     assert np.allclose(y, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+    assert not any(layer.fallback for m in rep.manifests for layer in m.layers)
+
+
+@compiled
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64])
+@pytest.mark.parametrize(("kind", "attributes"), [("Div", {}), ("Mod", {}), ("Mod", {"fmod": 1})])
+def test_a_division_that_processors_trap(
+    kind: str, attributes: dict[str, Any], dtype: type[np.integer[Any]]
+) -> None:
+    least = int(np.iinfo(dtype).min)
+    x = np.array([least, 7, 7, 100, least, 9], dtype)
+    y = np.array([0, 0, 2, 7, -1 if least else 3, -4 if least else 4], dtype)
+    expected = {
+        "Div": [0, 0, 3, 14, least, -2 if least else 2],
+        "Mod": [0, 0, 1, 2, 0, 1 if not least or attributes else -3],
+    }[kind]
+    node = helper.make_node(kind, ["x", "y"], ["z"], **attributes)
+    rep = VeltairBackend.prepare(model_of(node, ["x", "y"], [x, y], x))
+    (z,) = rep.run([x, y])
+    assert z.tolist() == expected
     assert not any(layer.fallback for m in rep.manifests for layer in m.layers)
 
 
