@@ -22,6 +22,7 @@ from veltair.eval.model_errors import (
     errors_by,
     fitted_shares,
     is_disturbed,
+    left_out,
     rows_of,
     whole_runs,
 )
@@ -97,6 +98,7 @@ def here_errors(manifests: list[Manifest], machine: Machine) -> dict[str, Any]:
         "by_cores_and_level": errors_by(judged, "cores", "level"),
         "by_algorithm": errors_by(judged, "algorithm", "cores"),
         "by_bound": errors_by(judged, "bound", "cores"),
+        "by_left_out_model": left_out(manifests, machine),
         "whole_runs": whole_runs(found),
         "layers": rows_of(found),
     }

@@ -63,6 +63,11 @@ def _here(result: Mapping[str, Any]) -> list[str]:
         "",
         *_errors(result["by_bound"], "bound", "cores"),
         "",
+        "Each model by what the others' kernels reach alone, with all of its layers, but for "
+        "algorithms that no other model has:",
+        "",
+        *_errors(result["by_left_out_model"], "model", "cores"),
+        "",
         "Whole runs, each layer by its first variant (layers fitted on included):",
         "",
         "| model | cores | level | measured ms | predicted ms | ratio |",

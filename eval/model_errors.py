@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from veltair.proxy.kernel_shares import read_shares
 from veltair.proxy.machine_model import model_bytes_of, times, work_of
 
 if TYPE_CHECKING:
@@ -57,13 +58,18 @@ def held_out(layer: int) -> bool:
 
 
 def fitted_shares(
-    manifests: Sequence[Manifest], machine: Machine
+    manifests: Sequence[Manifest], machine: Machine, *, every: bool = False
 ) -> tuple[dict[str, float], dict[str, int]]:
     """Returns the share of a core's peak of each algorithm, and how many variants say so.
 
     The median over the variants of the layers that aren't held out, on one core, alone, of what
     computing would take at the peak over what was measured. An algorithm that is only in layers
     that are held out is fitted on those.
+
+    Args:
+        manifests: with profiles that were measured on the machine.
+        machine: where.
+        every: whether no layer is held out.
     """
     found: dict[tuple[str, bool], list[float]] = {}
     for manifest in manifests:
@@ -72,7 +78,8 @@ def fitted_shares(
                 work = work_of(layer, variant, {variant.algorithm: 1.0})
                 computing_ns = max(rows[0][0] - machine.launch.base_ns, 1.0)
                 share = work.operations / machine.peak_gflops / computing_ns
-                found.setdefault((variant.algorithm, held_out(index)), []).append(share)
+                out = held_out(index) and not every
+                found.setdefault((variant.algorithm, out), []).append(share)
     used = {
         name: found.get((name, False), found.get((name, True), []))
         for name in sorted({name for name, _ in found})
@@ -109,6 +116,23 @@ def compared(manifest: Manifest, machine: Machine, shares: Mapping[str, float]) 
                     for at, level in enumerate(profile.levels)
                 ]
     return found
+
+
+def left_out(manifests: Sequence[Manifest], machine: Machine) -> list[dict[str, Any]]:
+    """The errors on each model whose profile isn't disturbed, by shares fitted on the others alone.
+
+    Models repeat their layers, so a layer of the other half may be one that was fitted; another
+    model's are its own. Algorithms that only one model has can't be judged so.
+    """
+    rows = []
+    for manifest in manifests:
+        others = [each for each in manifests if each is not manifest]
+        shares, _ = fitted_shares(others, machine, every=True)
+        known = {**read_shares(), **shares}
+        found = [each for each in compared(manifest, machine, known) if each.algorithm in shares]
+        if found and not is_disturbed(manifest):
+            rows += [{"model": manifest.name} | row for row in errors_by(found, "cores")]
+    return rows
 
 
 def is_disturbed(manifest: Manifest) -> bool:

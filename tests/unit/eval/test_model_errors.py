@@ -18,6 +18,7 @@ from veltair.eval.model_errors import (
     errors_by,
     fitted_shares,
     is_disturbed,
+    left_out,
     whole_runs,
 )
 from veltair.eval.paper_layers import fitted, paper_errors, predicted_ns, read_layers
@@ -72,6 +73,24 @@ def test_errors_are_grouped(tiny: Manifest) -> None:
         ("matmul", 1, 6),
         ("matmul", 2, 6),
     ]
+
+
+def test_a_model_that_is_left_out_is_judged_by_the_others_alone(tiny: Manifest) -> None:
+    assert left_out([tiny], MACHINE) == []  # there are no others
+    profile = tiny.profile
+    half = [[[[ns // 2 for ns in row] for row in v] for v in layer] for layer in profile.layer_ns]
+    faster = msgspec.structs.replace(
+        tiny, name="faster", profile=msgspec.structs.replace(profile, layer_ns=half)
+    )
+    rows = left_out([tiny, faster], MACHINE)
+    assert [(row["model"], row["cores"]) for row in rows] == [
+        ("tiny", 1),
+        ("tiny", 2),
+        ("faster", 1),
+        ("faster", 2),
+    ]
+    # What the faster one reaches is too much for the other by two, and the other way round.
+    assert rows[0]["ratio_p50"] == pytest.approx(rows[2]["ratio_p50"] / 4, rel=0.2)
 
 
 def slower_on_more(manifest: Manifest) -> Manifest:
