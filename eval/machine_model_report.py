@@ -64,7 +64,8 @@ def _here(result: Mapping[str, Any]) -> list[str]:
         *_errors(result["by_bound"], "bound", "cores"),
         "",
         "Each model by what the others' kernels reach alone, with all of its layers, but for "
-        "algorithms that no other model has:",
+        "algorithms that no other model has. Where the others have one only in layers of another "
+        "kind, as matrix products of a single row, the share is of those, and wrong for this one:",
         "",
         *_errors(result["by_left_out_model"], "model", "cores"),
         "",
