@@ -199,12 +199,8 @@ def cross_validated(fit: Fit, data: Data, folds: int = _FOLDS) -> Accuracy:
         data: of at least two layers.
         folds: as many as there are layers where these are fewer.
     """
-    splitter = GroupKFold(min(folds, data.layers))
-    predicted = np.empty_like(data.level)
-    parts = []
-    for train, test in splitter.split(data.values, groups=data.layer):
-        predicted[test] = fit(data.at(train))(data.values[test])
-        parts.append(_scores(data.at(test), predicted[test]))
+    predicted, tests = held_out(fit, data, folds)
+    parts = [_scores(data.at(test), predicted[test]) for test in tests]
     r2, mae = _scores(data, predicted)
     return Accuracy(
         r2=r2,
@@ -212,6 +208,17 @@ def cross_validated(fit: Fit, data: Data, folds: int = _FOLDS) -> Accuracy:
         mae=mae,
         mae_folds=tuple(part[1] for part in parts),
     )
+
+
+def held_out(fit: Fit, data: Data, folds: int = _FOLDS) -> tuple[Floats, list[NDArray[np.int64]]]:
+    """Returns the level of each row by what was trained on other layers, and the rows by fold."""
+    splitter = GroupKFold(min(folds, data.layers))
+    predicted = np.empty_like(data.level)
+    tests = []
+    for train, test in splitter.split(data.values, groups=data.layer):
+        predicted[test] = fit(data.at(train))(data.values[test])
+        tests.append(test)
+    return predicted, tests
 
 
 def model_of(data: Data) -> LinearModel:
