@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from veltair.proxy.features import FEATURES, features
-from veltair.proxy.sources.reading import Count, Reading, Scope
+from veltair.proxy.sources.own import Blocks, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from veltair.proxy.calibration_record import CalibrationRecord, Slot, Turn
+    from veltair.proxy.sources.reading import Reading
 
 OWN = "self"
-_ENOUGH_RUNS = 8
-_HALF_SENSITIVE = 0.1  # slow-down a level at which a layer's own time is half believed
+_OWN_BLOCKS = "own blocks"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +75,8 @@ def table_of(observations: Sequence[Observation]) -> Table:
     rows = [
         {
             name: (feature, source)
-            for source, reading in each.readings.items()
-            for name, feature in features([reading]).items()
+            for source, told in each.readings.items()
+            for name, feature in features([told]).items()
         }
         for each in observations
     ]
@@ -173,25 +173,17 @@ class _Profiles:
         if not others or self._level <= 0:
             return None
         alone_ns, disturbed_ns = np.median(np.array(others), axis=0)
-        slowdown = slot.total_ns / slot.runs / alone_ns - 1
-        sensitivity = (disturbed_ns / alone_ns - 1) / self._level
-        enough = min(1.0, slot.runs / _ENOUGH_RUNS)
-        counts = [_own("block_slowdown", slowdown, enough)]
-        if sensitivity > 0:
-            told = sensitivity**2 / (sensitivity**2 + _HALF_SENSITIVE**2)
-            counts.append(_own("block_level", slowdown / sensitivity, enough * told))
-        return Reading(time_ns=0, elapsed_ns=slot.total_ns, counts=tuple(counts))
-
-
-def _own(name: str, value: float, confidence: float) -> Count:
-    return Count(
-        name=name,
-        value=float(value),
-        unit="ratio",
-        scope=Scope.TASK,
-        where="own blocks",
-        confidence=float(confidence),
-    )
+        # Of a run, by how much it is longer at a slow-down of 1; one that is shorter says nothing.
+        sensitivity_ns = max((disturbed_ns - alone_ns) / self._level, 0.0)
+        excess_ns = slot.total_ns - slot.runs * alone_ns
+        blocks = Blocks(
+            blocks=slot.runs,
+            took_ns=slot.total_ns,
+            alone_ns=round(slot.runs * alone_ns),
+            excess=excess_ns * sensitivity_ns,
+            weight=slot.runs * sensitivity_ns**2,
+        )
+        return reading({_OWN_BLOCKS: blocks}, time_ns=0, elapsed_ns=slot.total_ns)
 
 
 def _alone(turn: Turn, what: str) -> float:
