@@ -175,4 +175,5 @@ def _layer(
         flops=request.flops,
         variants=variants,
         fallback=fallback,
+        cleared=request.cleared,
     )

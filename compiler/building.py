@@ -16,6 +16,7 @@ from veltair.compiler.kernels.choices import Choice
 from veltair.compiler.kernels.spec import LANES, Kernel
 from veltair.compiler.lower import Request, lower
 from veltair.compiler.memory import check_memory
+from veltair.compiler.passes.allocation import Sizes
 from veltair.compiler.passes.plan import plan_memory
 from veltair.compiler.profile import unmeasured
 from veltair.compiler.progress import Progress
@@ -104,7 +105,7 @@ class Builder:
         files = (WEIGHTS_FILE, KERNELS_FILE, *fallbacks)
         return Built(
             batches=tuple(
-                self._batch(size, layers[size], part.plan.arena_bytes)
+                self._batch(size, layers[size], part.plan.sizes)
                 for size, part in self._parts.items()
             ),
             files={name: digest(self._folder / name) for name in files},
@@ -118,14 +119,14 @@ class Builder:
     def arranged(self, size: int, chosen: Sequence[bool]) -> Batch:
         """The batch with some of its layers run sample by sample, by the kernels of one sample."""
         one, several = self._parts[1], self._parts[size]
-        steps, arena_bytes = arrange(one, several, size, self._isa, chosen)
+        steps, sizes = arrange(one, several, size, self._isa, chosen)
         built = self._assembler.kernel_count
         layers = self._assembler.layers(
             [step.request for step in steps],
             [self._choices[1 if step.of_one else size][step.index] for step in steps],
         )
         assert self._assembler.kernel_count == built, "a kernel that is in no library"
-        return self._batch(size, layers, arena_bytes)
+        return self._batch(size, layers, sizes)
 
     def release(self) -> None:
         """Lets go of the graphs with their constants."""
@@ -144,13 +145,14 @@ class Builder:
         self._choices[size] = choices
         return self._assembler.layers(part.requests, choices)
 
-    def _batch(self, size: int, layers: tuple[Layer, ...], arena_bytes: int) -> Batch:
+    def _batch(self, size: int, layers: tuple[Layer, ...], sizes: Sizes) -> Batch:
         graph = self._parts[size].graph
         return Batch(
             size=size,
             inputs=tuple(map(graph.spec, graph.inputs)),
             outputs=tuple(map(graph.spec, graph.outputs)),
-            arena_bytes=arena_bytes,
+            arena_bytes=sizes.arena_bytes,
+            bordered_bytes=sizes.bordered_bytes,
             layers=layers,
             profile=unmeasured(layers),
         )

@@ -34,5 +34,6 @@ def command(
     weights = sum(d.size_bytes for d in manifest.files.values())
     print(
         f"{manifest.isa}, QoS {manifest.qos_ns / 1e6:g} ms, files {weights / 1e6:.1f} MB, "
-        f"arena {manifest.arena_bytes / 1e6:.1f} MB, {manifest.producer}"
+        f"activations {manifest.arena_bytes / 1e6:.1f} MB that models share, "
+        f"{manifest.bordered_bytes / 1e6:.1f} MB of its own, {manifest.producer}"
     )

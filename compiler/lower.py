@@ -16,7 +16,7 @@ from veltair.compiler.graph import EpilogueStep, Graph, Op
 from veltair.compiler.kernels import spec as specs
 from veltair.compiler.kernels.spec import Kernel, Step, View
 from veltair.compiler.passes.plan import Placement, Plan
-from veltair.runtime.manifest import compact_strides
+from veltair.runtime.manifest import Border, compact_strides
 
 FREE_KINDS = ("Reshape", "ConcatView")  # only names: no kernel runs
 
@@ -40,6 +40,7 @@ class Request:
         op: label, e.g. `conv3x3+add+relu`.
         flops: floating-point operations.
         segment: what runs in place of a kernel; None where the layer is compiled.
+        cleared: borders to clear before it runs.
     """
 
     key: Any
@@ -51,6 +52,7 @@ class Request:
     output_shapes: tuple[tuple[int, ...], ...]
     flops: int
     segment: Segment | None = None
+    cleared: tuple[Border, ...] = ()
 
 
 def lower(graph: Graph, plan: Plan, isa: str, ops: Sequence[Op] | None = None) -> list[Request]:
@@ -129,6 +131,7 @@ class _Lowering:
             output_shapes=tuple(self._told_shape(n) for n in op.outputs),
             flops=core.flops,
             segment=op.attrs.get("segment"),
+            cleared=tuple(self.plan.cleared.get(op.outputs[0], ())),
         )
 
     # --- operands ---------------------------------------------------------------------------

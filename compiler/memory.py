@@ -33,11 +33,12 @@ def check_memory(path: Path, graph: Graph, plan: Plan) -> None:
     weights = sum(t.data.nbytes for t in graph.tensors.values() if t.data is not None)
     ends = _bytes_of(graph, (*graph.inputs, *graph.outputs))
     available = available_memory_bytes()
-    if weights + plan.arena_bytes + ends <= available:
+    activations = plan.sizes.total_bytes
+    if weights + activations + ends <= available:
         return
     raise VeltairError(
         f"{path}: needs {weights / _GIB:.1f} GiB for its weights, "
-        f"{plan.arena_bytes / _GIB:.1f} GiB for its activations and {ends / _GIB:.1f} GiB for "
+        f"{activations / _GIB:.1f} GiB for its activations and {ends / _GIB:.1f} GiB for "
         f"inputs and outputs at least, and this machine has {available / _GIB:.1f} GiB of memory "
         "available; end what else uses memory, compile where there is more, or give inputs a "
         "smaller --shape"

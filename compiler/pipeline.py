@@ -252,6 +252,7 @@ def _compile_into(
         inputs=one.inputs,
         outputs=one.outputs,
         arena_bytes=one.arena_bytes,
+        bordered_bytes=one.bordered_bytes,
         layers=one.layers,
         profile=one.profile,
         files=built.files,

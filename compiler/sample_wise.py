@@ -8,15 +8,19 @@ in the batch's. Which layers, measured times say.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from veltair.compiler.graph import Graph, Op
 from veltair.compiler.kernels.spec import LANES
 from veltair.compiler.lower import FREE_KINDS, Request, lower
+from veltair.compiler.passes.allocation import Sizes
 from veltair.compiler.passes.plan import Placement, Plan, plan_memory
 from veltair.runtime.manifest import ALIGNMENT_BYTES, ITEM_BYTES
+
+Run = tuple[int, int]  # requests from, and up to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,18 +93,13 @@ class _Pair:
             and (large.offset_bytes - small.offset_bytes) % ALIGNMENT_BYTES == 0
         )
 
-    def requests(
-        self, ops: Sequence[Op], own: Collection[str], sample: int, base: int
-    ) -> list[Request]:
-        """The operations of one sample: `own` memory is one sample's, from `base` on."""
+    def requests(self, ops: Sequence[Op], own: Collection[str], sample: int) -> list[Request]:
+        """The operations of one sample: `own` memory is one sample's."""
         placements = dict(self.one.plan.placements)
         for name in dict.fromkeys(name for op in ops for name in (*op.reads, *op.outputs)):
             if name not in placements:  # a constant
                 continue
-            if self.one.plan.roots[name] in own:
-                small = placements[name]
-                placements[name] = replace(small, offset_bytes=small.offset_bytes + base)
-            else:
+            if self.one.plan.roots[name] not in own:
                 placements[name] = self._slice(name, sample)
         plan = replace(self.one.plan, placements=placements)
         return lower(self.one.graph, plan, self.isa, ops)
@@ -124,7 +123,7 @@ def eligible(one: Planned, several: Planned, size: int) -> list[int | None]:
 
 def arrange(
     one: Planned, several: Planned, size: int, isa: str, chosen: Sequence[bool]
-) -> tuple[list[Step], int]:
+) -> tuple[list[Step], Sizes]:
     """The layers of a batch, some of which run sample by sample.
 
     Args:
@@ -135,13 +134,12 @@ def arrange(
         chosen: which of the batch's requests run sample by sample; only those that are eligible.
 
     Returns:
-        The steps in order, and the size of an arena for both.
+        The steps in order, and what memory they need.
     """
     twins = eligible(one, several, size)
     runs = list(_runs(chosen))
     own = {run: _own_roots(several, *run) for run in runs if chosen[run[0]]}
-    pair = _planned_again(one, several, size, isa, set().union(*own.values()))
-    base = -(-pair.several.plan.arena_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    pair = _planned_again(one, several, size, isa, own)
     steps: list[Step] = []
     for run in runs:
         indices = [i for i in twins[slice(*run)] if i is not None]
@@ -150,29 +148,39 @@ def arrange(
             steps += [Step(request=requests[i], index=i, of_one=False) for i in range(*run)]
             continue
         assert len(indices) == run[1] - run[0], "chosen, and not eligible"
+        begun = [border for each in pair.several.requests[slice(*run)] for border in each.cleared]
         for sample in range(size):
-            requests = pair.requests([one.ops[i] for i in indices], own[run], sample, base)
+            requests = pair.requests([one.ops[i] for i in indices], own[run], sample)
+            if sample == 0:  # what all samples of the run write, before the first does
+                first = requests[0]
+                requests[0] = replace(first, cleared=(*first.cleared, *begun))
             steps += [
                 Step(request=request, index=i, of_one=True)
                 for request, i in zip(requests, indices, strict=True)
             ]
-    return steps, base + pair.one.plan.arena_bytes
+    return steps, pair.one.plan.sizes
 
 
-def _planned_again(one: Planned, several: Planned, size: int, isa: str, own: set[str]) -> _Pair:
-    """Both with the memory that they need where one sample's has what is in `own`."""
+def _planned_again(
+    one: Planned, several: Planned, size: int, isa: str, own: Mapping[Run, Collection[str]]
+) -> _Pair:
+    """Both with the memory that they need where one sample's has what runs have as their own."""
     lanes = LANES[isa]
-    others = set(one.plan.roots.values()) - own
-    plan = plan_memory(several.graph, lanes, without=own)
+    roots = set().union(*own.values())
+    begins = {index: run[0] for run in own for index in range(*run)}
+    numbers = itertools.accumulate(op.kind not in FREE_KINDS for op in several.graph.ops)
+    times = [begins.get(number - 1, number - 1) for number in numbers]
+    plan = plan_memory(several.graph, lanes, without=roots, times=times)
+    others = set(one.plan.roots.values()) - roots
     return _Pair(
-        one=replace(one, plan=plan_memory(one.graph, lanes, without=others)),
+        one=replace(one, plan=plan_memory(one.graph, lanes, without=others, base=plan.sizes)),
         several=Planned(graph=several.graph, plan=plan, requests=lower(several.graph, plan, isa)),
         size=size,
         isa=isa,
     )
 
 
-def _runs(chosen: Sequence[bool]) -> Iterator[tuple[int, int]]:
+def _runs(chosen: Sequence[bool]) -> Iterator[Run]:
     """Begin and end of what is alike in a row."""
     begin = 0
     for index in range(1, len(chosen) + 1):

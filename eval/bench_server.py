@@ -62,7 +62,7 @@ def command(
                 result["queue_ns"] = spread(np.array(waits_ns))
                 result["workers_private_bytes"] = workers_private_bytes(server)
     (artifact,) = (repository / model).iterdir()
-    result["arena_bytes"] = read_manifest(artifact).arena_bytes
+    result["arena_bytes"] = read_manifest(artifact).activation_bytes
     result["start_ns"] = spread(np.array(start_ns))
     for name in ("start_ns", "idle_share", "queue_ns", "workers_private_bytes", "arena_bytes"):
         print(f"{name}: {result[name]}")

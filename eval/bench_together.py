@@ -41,13 +41,14 @@ def command(
     result = origin(MODULE)
     result |= {"models": names, "workers": workers, "worker_bytes": WORKER_BYTES}
     result["weights_bytes"] = sum(m.files[WEIGHTS_FILE].size_bytes for m in manifests)
-    result["arenas_bytes"] = sum(manifest.arena_bytes for manifest in manifests)
+    arena_bytes = max(manifest.arena_bytes for manifest in manifests)  # one for all
+    result["activations_bytes"] = arena_bytes + sum(m.bordered_bytes for m in manifests)
     with scratch("together") as repository:
         for name, model in zip(names, models, strict=True):
             (repository / name).symlink_to(model.resolve())
         result |= measured(repository, names, workers)
     print(f"{', '.join(names)} on {workers} workers")
-    for name in ("weights_bytes", "arenas_bytes", "total_bytes"):
+    for name in ("weights_bytes", "activations_bytes", "total_bytes"):
         print(f"{name}: {result[name] / 1e6:.1f} MB")
     for rank, private in result["workers_private_bytes"].items():
         print(f"worker {rank}, by itself: {private / 1e6:.1f} MB")

@@ -18,7 +18,7 @@ from veltair.runtime.errors import ArtifactError, InputError
 from veltair.runtime.files import read_whole
 from veltair.runtime.framed import HEADER_BYTES
 
-SCHEMA = 1
+SCHEMA = 2
 MANIFEST_FILE = "manifest.json"
 WEIGHTS_FILE = "weights.bin"
 KERNELS_FILE = "kernels.so"
@@ -44,7 +44,7 @@ ITEM_BYTES = {
 }
 
 Isa = Literal["x86-64-v3", "x86-64-v4"]
-Storage = Literal["input", "output", "weights", "arena"]
+Storage = Literal["input", "output", "weights", "arena", "bordered"]
 
 
 def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -93,9 +93,11 @@ class Argument(_Record, frozen=True, kw_only=True):
     """One kernel argument: a strided view of a storage.
 
     Attributes:
-        storage: `input` and `output` are the caller's buffers, `weights` the mapped file, `arena`
-            the instance's activations. The arena is zeroed once, when the instance is made.
-        index: which input or output; 0 for weights and arena.
+        storage: `input` and `output` are the caller's buffers, `weights` the mapped file. `arena`
+            and `bordered` are activations: the first means nothing before a run and after it, so
+            that models that run one after the other can share it; the second is the instance's own
+            and zeroed once, when the instance is made.
+        index: which input or output; 0 for the others.
         offset_bytes: from the storage's start.
         dtype: a name in `ITEM_BYTES`.
         shape: elements a dimension.
@@ -156,6 +158,22 @@ class Fallback(_Record, frozen=True, kw_only=True, omit_defaults=True):
     framed: tuple[str, ...] = ()
 
 
+class Border(_Record, frozen=True, kw_only=True):
+    """A border of a tensor in the arena, which is cleared before a layer runs.
+
+    Attributes:
+        offset_bytes: of the tensor, its border included.
+        dtype: a name in `ITEM_BYTES`.
+        shape: (N, C, H, W) or packed (N, C, H, W, v), the border included; it lies compactly.
+        margins: rows and columns of the border: top, left, bottom, right.
+    """
+
+    offset_bytes: int
+    dtype: str
+    shape: tuple[int, ...]
+    margins: tuple[int, int, int, int]
+
+
 class Layer(_Record, frozen=True, kw_only=True, omit_defaults=True):
     """One fused operator: one kernel call, by any one of its variants.
 
@@ -169,6 +187,7 @@ class Layer(_Record, frozen=True, kw_only=True, omit_defaults=True):
         variants: at least one.
         fallback: what the variants run in place of kernels, each with as many threads as its
             `parallel_extent` says; None where the layer is compiled.
+        cleared: borders that its tensors need zero, and that others have written since.
     """
 
     name: str
@@ -179,6 +198,7 @@ class Layer(_Record, frozen=True, kw_only=True, omit_defaults=True):
     flops: int
     variants: tuple[Variant, ...]
     fallback: Fallback | None = None
+    cleared: tuple[Border, ...] = ()
 
     def usual_variant(self, cores: int) -> int:
         """The variant to run where no policy chooses: the first, or of threads what cores carry."""
@@ -258,6 +278,7 @@ class Batch(_Record, frozen=True, kw_only=True):
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     arena_bytes: int
+    bordered_bytes: int
     layers: tuple[Layer, ...]
     profile: Profile
 
@@ -274,7 +295,8 @@ class Manifest(_Record, frozen=True, kw_only=True, omit_defaults=True):
         qos_ns: latency target; 0 for none.
         inputs: of one sample.
         outputs: of one sample.
-        arena_bytes: what one instance allocates for activations.
+        arena_bytes: of activations; models that run one after the other can share it.
+        bordered_bytes: of activations whose borders stay zero: each instance's own.
         layers: in the order that they run in.
         profile: of the layers.
         files: by name, beside this one.
@@ -290,10 +312,16 @@ class Manifest(_Record, frozen=True, kw_only=True, omit_defaults=True):
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     arena_bytes: int
+    bordered_bytes: int
     layers: tuple[Layer, ...]
     profile: Profile
     files: dict[str, FileDigest]
     batches: tuple[Batch, ...] = ()
+
+    @property
+    def activation_bytes(self) -> int:
+        """What the activations of one instance need."""
+        return self.arena_bytes + self.bordered_bytes
 
     @property
     def sizes(self) -> tuple[int, ...]:

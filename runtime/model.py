@@ -21,6 +21,7 @@ from veltair.runtime.manifest import (
     KERNELS_FILE,
     WEIGHTS_FILE,
     Argument,
+    Border,
     Layer,
     Manifest,
     TensorSpec,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     AnyArray = NDArray[Any]
 
 # The order of `enum class Storage` in runtime/native/engine/model.h.
-_STORAGES = {"input": 0, "output": 1, "weights": 2, "arena": 3}
+_STORAGES = {"input": 0, "output": 1, "weights": 2, "arena": 3, "bordered": 4}
 # DLPack's type codes.
 _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
 
@@ -329,6 +330,7 @@ def load_native(folder: Path, manifest: Manifest) -> _native.Model:
         weights_path=str(folder / WEIGHTS_FILE),
         weights_bytes=manifest.files[WEIGHTS_FILE].size_bytes,
         arena_bytes=manifest.arena_bytes,
+        bordered_bytes=manifest.bordered_bytes,
         input_bytes=[_size_bytes(folder, spec) for spec in manifest.inputs],
         output_bytes=[_size_bytes(folder, spec) for spec in manifest.outputs],
         layers=[_to_layer(folder, layer) for layer in manifest.layers],
@@ -378,11 +380,24 @@ def _check_dtype(folder: Path, dtype: str) -> None:
 
 def _to_layer(folder: Path, layer: Layer) -> _native.Layer:
     variants = [_to_variant(folder, variant) for variant in layer.variants]
+    cleared = [_to_border(folder, border) for border in layer.cleared]
     fallback = layer.fallback
     if fallback is None:
-        return layer.name, variants, None
+        return layer.name, variants, None, cleared
     names = (fallback.inputs, fallback.outputs, fallback.framed)
-    return layer.name, variants, (str(folder / fallback.file), *names)
+    return layer.name, variants, (str(folder / fallback.file), *names), cleared
+
+
+def _to_border(folder: Path, border: Border) -> _native.Border:
+    _check_dtype(folder, border.dtype)
+    if len(border.shape) not in (4, 5):
+        raise ArtifactError(
+            f"{folder}: damaged: a border of a tensor of {len(border.shape)} dimensions, it has 4 "
+            "or 5; compile the model again"
+        )
+    n, c, height, width, *lanes = border.shape
+    pixel_bytes = math.prod(lanes) * ITEM_BYTES[border.dtype]
+    return (border.offset_bytes, n * c, height, width, pixel_bytes, *border.margins)
 
 
 def _to_variant(folder: Path, variant: Variant) -> _native.Variant:

@@ -253,6 +253,7 @@ def write_tiny_artifact(
         "inputs": (TensorSpec(name="data", dtype="float32", shape=(TINY_ROWS, TINY_INNER)),),
         "outputs": (TensorSpec(name="scores", dtype="float32", shape=(TINY_ROWS, TINY_COLUMNS)),),
         "arena_bytes": 64 + 4 * TINY_ROWS * TINY_COLUMNS,
+        "bordered_bytes": 0,
         "layers": layers,
         "profile": Profile(
             machine={"cpu": "test"},

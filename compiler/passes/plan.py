@@ -1,24 +1,21 @@
-"""Plans the memory of a run: where every tensor lies, in one statically planned arena.
+"""Plans the memory of a run: where every tensor lies, statically.
 
-Tensors with a border of zeros live at the arena's front: kernels write only their inside, so the
-border stays zero from the arena's creation on. Bordered tensors share memory where their borders
-fall on each other: those whose channels are of one form and border share a region of whole channels
-by their lifetimes. All others share the rest of the arena by theirs. A small arena is a fast one:
-after idleness every line of it comes from memory.
+Tensors share memory by their lifetimes, as `allocation` says. Little memory is fast memory: after
+idleness every line of it comes from afar.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from veltair.compiler.graph import Graph, Tensor
+from veltair.compiler.graph import Graph, Op, Tensor
+from veltair.compiler.passes.allocation import Buffer, Margins, Sizes, allocate, border_of
 from veltair.compiler.passes.compact import borders, parts
-from veltair.runtime.manifest import ALIGNMENT_BYTES, ITEM_BYTES, Storage, compact_strides
+from veltair.runtime.manifest import ITEM_BYTES, Border, Storage, compact_strides
 
-Border = tuple[int, int, int, int]
-_NO_BORDER: Border = (0, 0, 0, 0)
+_NO_MARGINS: Margins = (0, 0, 0, 0)
+_NOTHING = Sizes()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +29,7 @@ class Placement:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def padded(self, pads: Border) -> Placement:
+    def padded(self, pads: Margins) -> Placement:
         """The view that begins `pads` before the tensor and ends behind it (top, left, ...)."""
         top, left, bottom, right = pads
         height, width = self.strides[2:4]
@@ -45,26 +42,19 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Every activation's placement, in whose memory each lies, and the arena's size."""
+    """The memory of a run.
+
+    Attributes:
+        placements: of every activation.
+        roots: the tensor in whose memory each lies.
+        cleared: the borders to clear before an operation runs, by its first output.
+        sizes: where the placements end.
+    """
 
     placements: Mapping[str, Placement]
     roots: Mapping[str, str]
-    arena_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Buffer:
-    """A root tensor's memory: its form, its border, and the operations between which it lives."""
-
-    name: str
-    form: tuple[int, ...]  # allocated shape
-    border: Border
-    size_bytes: int
-    first: int
-    last: int
-
-    def meets(self, other: _Buffer) -> bool:
-        return self.first <= other.last and other.first <= self.last
+    cleared: Mapping[str, Sequence[Border]]
+    sizes: Sizes
 
 
 def physical_shape(tensor: Tensor, lanes: int) -> tuple[int, ...]:
@@ -75,38 +65,56 @@ def physical_shape(tensor: Tensor, lanes: int) -> tuple[int, ...]:
     return (n, -(-c // lanes), h, w, lanes)
 
 
-def plan_memory(graph: Graph, lanes: int, without: Collection[str] = ()) -> Plan:
+def plan_memory(
+    graph: Graph,
+    lanes: int,
+    *,
+    without: Collection[str] = (),
+    times: Sequence[int] | None = None,
+    base: Sizes = _NOTHING,
+) -> Plan:
     """Places every activation of the graph.
 
     Args:
         graph: after all passes, regions expanded.
         lanes: float32 lanes of a vector.
         without: roots of tensors that get no memory here; where they are placed means nothing.
+        times: when each operation runs, ascending; those of equal times run in any order, several
+            times. None: one after the other.
+        base: what is taken already.
     """
-    return _Planner(graph, lanes).run(without)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    own = range(len(graph.ops)) if times is None else times
+    return _Planner(graph, lanes, own).run(without, base)
 
 
 class _Planner:
-    def __init__(self, graph: Graph, lanes: int) -> None:
+    def __init__(self, graph: Graph, lanes: int, times: Sequence[int]) -> None:
         self.graph = graph
         self.lanes = lanes
         self.parts = parts(graph)
         self.sources = {op.outputs[0]: op.inputs[0] for op in graph.ops if op.kind == "Reshape"}
         self.borders = borders(graph)
+        self.first_ops: dict[str, Op] = {}  # of each root
+        self.buffers = self._buffers(times)
 
-    def run(self, without: Collection[str]) -> Plan:
-        buffers = [buffer for buffer in self._buffers() if buffer.name not in without]
-        offsets, arena_bytes = self._allocate(buffers)
+    def run(self, without: Collection[str], base: Sizes) -> Plan:
+        kept = [buffer for name, buffer in self.buffers.items() if name not in without]
+        allocation = allocate(kept, base)
         placements: dict[str, Placement] = {}
         activations = {*self.graph.inputs, *(o for op in self.graph.ops for o in op.outputs)}
         for name in activations:
-            self._place(name, offsets, placements)
-        roots = {name: self._root(name) for name in placements}
-        return Plan(placements=placements, roots=roots, arena_bytes=arena_bytes)
+            self._place(name, allocation.offsets, placements)
+        cleared: dict[str, list[Border]] = {}
+        for buffer in kept:
+            if buffer.is_cleared:
+                border = border_of(buffer, allocation.offsets[buffer.name])
+                cleared.setdefault(self.first_ops[buffer.name].outputs[0], []).append(border)
+        return Plan(
+            placements=placements,
+            roots={name: self._root(name) for name in placements},
+            cleared=cleared,
+            sizes=allocation.sizes,
+        )
 
     # --- aliases ----------------------------------------------------------------------------
 
@@ -120,17 +128,18 @@ class _Planner:
             else:
                 return name
 
-    def _storage(self, root: str) -> tuple[Storage, int]:
+    def _end(self, root: str) -> tuple[Storage, int] | None:
+        """Which input or output it is; None where it is neither."""
         if root in self.graph.inputs:
             return "input", self.graph.inputs.index(root)
         for index, output in enumerate(self.graph.outputs):
             if self._root(output) == root:
                 return "output", index
-        return "arena", 0
+        return None
 
-    def _margins(self, name: str) -> Border:
+    def _margins(self, name: str) -> Margins:
         """The border as allocated: plain rows begin on a vector's boundary."""
-        border = self.borders.get(name, _NO_BORDER)
+        border = self.borders.get(name, _NO_MARGINS)
         if not any(border) or self.graph.tensors[name].layout == "packed":
             return border
         width = self.graph.tensors[name].shape[3]
@@ -148,34 +157,26 @@ class _Planner:
 
     # --- buffers ----------------------------------------------------------------------------
 
-    def _buffers(self) -> list[_Buffer]:
+    def _buffers(self, times: Sequence[int]) -> dict[str, Buffer]:
         lives: dict[str, list[int]] = {}
-        for index, op in enumerate(self.graph.ops):
+        for op, time in zip(self.graph.ops, times, strict=True):
             for name in (*op.reads, *op.outputs):
                 if self.graph.tensors[name].data is None:
-                    lives.setdefault(self._root(name), []).append(index)
-        buffers = []
-        for root, uses in lives.items():
-            if self._storage(root)[0] != "arena":
-                continue
-            form = self._form(root)
-            size = math.prod(form) * ITEM_BYTES[self.graph.tensors[root].dtype]
-            buffers.append(
-                _Buffer(
-                    name=root,
-                    form=form,
-                    border=self._margins(root),
-                    size_bytes=_aligned(size),
-                    first=min(uses),
-                    last=max(uses),
-                )
+                    root = self._root(name)
+                    lives.setdefault(root, []).append(time)
+                    self.first_ops.setdefault(root, op)
+        return {
+            root: Buffer(
+                name=root,
+                form=self._form(root),
+                margins=self._margins(root),
+                dtype=self.graph.tensors[root].dtype,
+                first=min(uses),
+                last=max(uses),
             )
-        return buffers
-
-    def _allocate(self, buffers: list[_Buffer]) -> tuple[dict[str, int], int]:
-        offsets, top = _place_bordered([b for b in buffers if any(b.border)])
-        free, end = _share([b for b in buffers if not any(b.border)], top)
-        return offsets | free, end
+            for root, uses in lives.items()
+            if self._end(root) is None
+        }
 
     # --- placements -------------------------------------------------------------------------
 
@@ -207,7 +208,7 @@ class _Planner:
     def _place_root(
         self, name: str, tensor: Tensor, shape: tuple[int, ...], offsets: Mapping[str, int]
     ) -> Placement:
-        storage, index = self._storage(name)
+        storage, index = self._end(name) or (self.buffers[name].storage, 0)
         strides = compact_strides(self._form(name))
         top, left = self._margins(name)[:2]
         inside = top * strides[2] + left * strides[3] if top or left else 0
@@ -219,50 +220,3 @@ class _Planner:
             shape=shape,
             strides=strides,
         )
-
-
-def _place_bordered(buffers: list[_Buffer]) -> tuple[dict[str, int], int]:
-    """Offsets of bordered buffers, and where they end."""
-    regions: dict[tuple[object, ...], list[_Buffer]] = {}
-    for buffer in buffers:
-        regions.setdefault(_unit(buffer), []).append(buffer)
-    offsets: dict[str, int] = {}
-    top = 0
-    for tenants in regions.values():
-        placed, top = _share(tenants, top)
-        offsets |= placed
-    return offsets, top
-
-
-def _unit(buffer: _Buffer) -> tuple[object, ...]:
-    """What bordered buffers must have in common to lie in one region, at multiples of its size.
-
-    A channel (or a block of them) with its border; the whole buffer where channels are no multiple
-    of the alignment.
-    """
-    size_bytes, rest = divmod(buffer.size_bytes, math.prod(buffer.form[:2]))
-    if rest == 0 and size_bytes % ALIGNMENT_BYTES == 0:
-        return (buffer.border, buffer.form[2:], size_bytes)
-    return (buffer.border, buffer.form, buffer.size_bytes)
-
-
-def _share(buffers: list[_Buffer], base: int) -> tuple[dict[str, int], int]:
-    """Offsets from `base` on where no two overlap that are alive together, and where they end."""
-    placed: list[tuple[int, _Buffer]] = []
-    end = base
-    for buffer in sorted(buffers, key=lambda b: (-b.size_bytes, b.first)):
-        offset = _lowest_gap(base, buffer, placed)
-        placed.append((offset, buffer))
-        end = max(end, offset + buffer.size_bytes)
-    return {buffer.name: offset for offset, buffer in placed}, end
-
-
-def _lowest_gap(base: int, buffer: _Buffer, placed: list[tuple[int, _Buffer]]) -> int:
-    """The lowest offset where `buffer` overlaps nothing that is alive with it."""
-    taken = sorted((o, o + b.size_bytes) for o, b in placed if b.meets(buffer))
-    offset = base
-    for start, end in taken:
-        if offset + buffer.size_bytes <= start:
-            break
-        offset = max(offset, end)
-    return offset

@@ -170,10 +170,11 @@ class _Layer:
             weights_path=str(empty),
             weights_bytes=len(_SMALLEST_FILE),
             arena_bytes=0,
+            bordered_bytes=0,
             input_bytes=[memory.nbytes for memory in inputs],
             output_bytes=[memory.nbytes for memory in self._written()],
             layers=[
-                (str(i), [(self._candidate.symbol, self._candidate.extent, of_call)], None)
+                (str(i), [(self._candidate.symbol, self._candidate.extent, of_call)], None, [])
                 for i, of_call in enumerate(each)
             ],
         )

@@ -19,8 +19,10 @@ Argument: TypeAlias = tuple[int, int, int, tuple[int, int, int], Sequence[int], 
 Variant: TypeAlias = tuple[str, int, Sequence[Argument]]
 # path of an ONNX file, names of what it reads, of what it writes, and of those that are framed
 Fallback: TypeAlias = tuple[str, Sequence[str], Sequence[str], Sequence[str]]
-# name, variants, what they run where the layer falls back
-Layer: TypeAlias = tuple[str, Sequence[Variant], Fallback | None]
+# offset_bytes, planes, height, width, pixel_bytes, top, left, bottom, right
+Border: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
+# name, variants, what they run where the layer falls back, borders to clear before
+Layer: TypeAlias = tuple[str, Sequence[Variant], Fallback | None, Sequence[Border]]
 
 class Gang:
     def __init__(
@@ -49,6 +51,7 @@ class Model:
         weights_path: str,
         weights_bytes: int,
         arena_bytes: int,
+        bordered_bytes: int,
         input_bytes: Sequence[int],
         output_bytes: Sequence[int],
         layers: Sequence[Layer],

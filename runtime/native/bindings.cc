@@ -97,10 +97,14 @@ using VariantTuple = std::tuple<std::string, int64_t, std::vector<ArgumentTuple>
 // (path, inputs, outputs, framed)
 using FallbackTuple = std::tuple<std::string, std::vector<std::string>, std::vector<std::string>,
                                  std::vector<std::string>>;
-using LayerTuple = std::tuple<std::string, std::vector<VariantTuple>, std::optional<FallbackTuple>>;
+// (offset_bytes, planes, height, width, pixel_bytes, top, left, bottom, right)
+using BorderTuple =
+    std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>;
+using LayerTuple = std::tuple<std::string, std::vector<VariantTuple>, std::optional<FallbackTuple>,
+                              std::vector<BorderTuple>>;
 
 engine::LayerSpec to_layer(const LayerTuple& layer) {
-  engine::LayerSpec spec{std::get<0>(layer), {}, {}};
+  engine::LayerSpec spec{std::get<0>(layer), {}, {}, {}};
   if (const auto& fallback = std::get<2>(layer); fallback.has_value()) {
     spec.fallback = std::make_from_tuple<engine::FallbackSpec>(*fallback);
   }
@@ -116,19 +120,21 @@ engine::LayerSpec to_layer(const LayerTuple& layer) {
     }
     spec.variants.push_back(std::move(variant));
   }
+  for (const BorderTuple& border : std::get<3>(layer)) {
+    spec.cleared.push_back(std::make_from_tuple<engine::BorderSpec>(border));
+  }
   return spec;
 }
 
-std::shared_ptr<engine::Model> make_model(const std::string& ffi_path,
-                                          const std::string& kernels_path,
-                                          const std::string& weights_path, int64_t weights_bytes,
-                                          int64_t arena_bytes, std::vector<int64_t> input_bytes,
-                                          std::vector<int64_t> output_bytes,
-                                          const std::vector<LayerTuple>& layers,
-                                          const std::string& onnxruntime_path) {
-  engine::ModelSpec spec{kernels_path, weights_path,           weights_bytes,
-                         arena_bytes,  std::move(input_bytes), std::move(output_bytes),
-                         {},           onnxruntime_path};
+std::shared_ptr<engine::Model> make_model(
+    const std::string& ffi_path, const std::string& kernels_path, const std::string& weights_path,
+    int64_t weights_bytes, int64_t arena_bytes, int64_t bordered_bytes,
+    std::vector<int64_t> input_bytes, std::vector<int64_t> output_bytes,
+    const std::vector<LayerTuple>& layers, const std::string& onnxruntime_path) {
+  engine::ModelSpec spec{
+      kernels_path,    weights_path,           weights_bytes,           arena_bytes,
+      bordered_bytes,  std::move(input_bytes), std::move(output_bytes), {},
+      onnxruntime_path};
   for (const LayerTuple& layer : layers) spec.layers.push_back(to_layer(layer));
   const nb::gil_scoped_release released;
   return std::make_shared<engine::Model>(std::make_shared<engine::FfiRuntime>(ffi_path),
@@ -252,8 +258,8 @@ void bind_engine(nb::module_& m) {
 
   nb::class_<engine::Model>(m, "Model", "An artifact's kernels and weights, checked.")
       .def(nb::new_(&make_model), "ffi_path"_a, "kernels_path"_a, "weights_path"_a,
-           "weights_bytes"_a, "arena_bytes"_a, "input_bytes"_a, "output_bytes"_a, "layers"_a,
-           "onnxruntime_path"_a = "")
+           "weights_bytes"_a, "arena_bytes"_a, "bordered_bytes"_a, "input_bytes"_a,
+           "output_bytes"_a, "layers"_a, "onnxruntime_path"_a = "")
       .def_prop_ro("layers", &engine::Model::layers);
 
   nb::class_<engine::Instance>(m, "Instance", "A model's activations and prepared calls.")

@@ -63,7 +63,7 @@ def test_saves_what_it_found(null_repository: Path, tmp_path: Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
     result = json.loads(file.read_text())
     manifest = read_manifest(null_repository / NULL_MODEL / "1")
-    assert result["arena_bytes"] == manifest.arena_bytes
+    assert result["arena_bytes"] == manifest.activation_bytes
     assert 0 <= result["idle_share"] < 1
     assert result["start_ns"]["p50"] > 0
     assert result["queue_ns"]["p50"] > 0

@@ -103,6 +103,87 @@ void instances_share_a_model() {
   for (auto& thread : threads) thread.join();
 }
 
+// The borders of both layers' tensors, which lie one behind the other in garbage.
+void borders_are_cleared_and_nothing_else() {
+  const WeightsFile weights;
+  ModelSpec spec = add_model(weights);
+  // Two planes of 10 x 50 floats, as the layers write them, of which the inside is 7 x 45.
+  const BorderSpec border{kArenaOffset, 2, 10, 50, 4, 1, 2, 2, 3};
+  spec.layers[1].cleared = {border};
+  spec.bordered_bytes = 64;
+  const auto arena = std::make_shared<Arena>(1 << 20);
+  std::memset(arena->data(), 0x7f, arena->size_bytes());
+  Instance instance(std::make_shared<Model>(ffi(), spec), all_cores(), arena);
+  Vectors vectors;
+  instance.bind_input(0, vectors.in);
+  instance.bind_output(0, vectors.out);
+  for (int round = 0; round < 2; ++round) {
+    instance.run(instance.all());
+    for (int64_t i = 0; i < kLength; ++i) {
+      const int64_t row = i / 50 % 10;
+      const int64_t column = i % 50;
+      const bool inside = row >= 1 && row < 8 && column >= 2 && column < 47;
+      // The second layer reads the first one's sum behind the clearing, the third its own.
+      const float summed = inside ? 0.5F + 1.0F * static_cast<float>(i) : 0.0F;
+      CHECK(vectors.out[i] == summed + 2.0F * static_cast<float>(i));
+    }
+  }
+  const auto at = [&](int64_t offset) { return static_cast<int>(arena->data()[offset]); };
+  CHECK(at(kArenaOffset - 1) == 0x7f);
+  CHECK(at(kArenaOffset + 8192 + kLength) == 0x7f);
+}
+
+void models_share_an_arena_one_after_the_other() {
+  const WeightsFile weights;
+  const auto arena = std::make_shared<Arena>(1 << 20);
+  const auto gang = all_cores();
+  Instance one(std::make_shared<Model>(ffi(), add_model(weights)), gang, arena);
+  ModelSpec farther = add_model(weights);
+  farther.arena_bytes += 64;
+  for (LayerSpec& layer : farther.layers) {
+    for (ArgumentSpec& argument : layer.variants[0].arguments) {
+      if (argument.storage == Storage::kArena) argument.offset_bytes += 64;
+    }
+  }
+  Instance other(std::make_shared<Model>(ffi(), farther), gang, arena);
+  for (int round = 0; round < 3; ++round) {
+    for (Instance* instance : {&one, &other}) {
+      Vectors vectors;
+      instance->bind_input(0, vectors.in);
+      instance->bind_output(0, vectors.out);
+      instance->run(instance->all());
+      CHECK(vectors.right());
+    }
+  }
+  const auto small = std::make_shared<Arena>(64);
+  CHECK_THROWS(Instance(std::make_shared<Model>(ffi(), farther), gang, small), UsageError);
+}
+
+void borders_that_fit_nowhere_are_refused() {
+  const WeightsFile weights;
+  const BorderSpec good{0, 2, 10, 50, 4, 1, 2, 2, 3};
+  CHECK(good.fits(4000));
+  CHECK(!good.fits(3999));
+  const auto refused = [&](int64_t BorderSpec::* field, int64_t value) {
+    BorderSpec bad = good;
+    bad.*field = value;
+    ModelSpec spec = add_model(weights);
+    spec.layers[0].cleared = {bad};
+    CHECK_THROWS(Model(ffi(), spec), ArtifactError);
+  };
+  refused(&BorderSpec::offset_bytes, -4);
+  refused(&BorderSpec::offset_bytes, INT64_MAX);
+  refused(&BorderSpec::planes, 0);
+  refused(&BorderSpec::planes, INT64_MAX / 16);
+  refused(&BorderSpec::height, 3);
+  refused(&BorderSpec::width, 5);
+  refused(&BorderSpec::pixel_bytes, 0);
+  refused(&BorderSpec::top, -1);
+  refused(&BorderSpec::bottom, INT64_MAX);
+  refused(&BorderSpec::left, INT64_MAX);
+  refused(&BorderSpec::right, 48);
+}
+
 void runs_allocate_nothing() {
   const WeightsFile weights;
   Instance instance(std::make_shared<Model>(ffi(), add_model(weights)), all_cores());
@@ -181,6 +262,8 @@ void forged_descriptions_are_refused() {
   refused([&](ModelSpec& spec) { first(spec).storage = static_cast<Storage>(9); });
   refused([&](ModelSpec& spec) { spec.arena_bytes = 4096; });
   refused([&](ModelSpec& spec) { spec.arena_bytes = -1; });
+  refused([&](ModelSpec& spec) { spec.bordered_bytes = -1; });
+  refused([&](ModelSpec& spec) { first(spec).storage = Storage::kBordered; });
   refused([&](ModelSpec& spec) { spec.weights_bytes = kBytes - 4; });
   refused([&](ModelSpec& spec) { spec.weights_bytes = kBytes + 4; });
   refused([&](ModelSpec& spec) { spec.weights_path += ".missing"; });
@@ -219,9 +302,12 @@ void wrong_calls_are_refused() {
 
 int main() {
   using namespace veltair::engine;
-  for (void (*test)() : {runs_whole_and_in_blocks, layers_are_cut_as_asked, instances_share_a_model,
-                         runs_allocate_nothing, kernel_errors_keep_their_message,
-                         forged_descriptions_are_refused, wrong_calls_are_refused}) {
+  for (void (*test)() :
+       {runs_whole_and_in_blocks, layers_are_cut_as_asked, instances_share_a_model,
+        borders_are_cleared_and_nothing_else, models_share_an_arena_one_after_the_other,
+        borders_that_fit_nowhere_are_refused, runs_allocate_nothing,
+        kernel_errors_keep_their_message, forged_descriptions_are_refused,
+        wrong_calls_are_refused}) {
     std::thread(test).join();  // on a thread of its own, so that the next starts unpinned
   }
   return 0;

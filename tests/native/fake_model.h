@@ -46,7 +46,7 @@ inline ArgumentSpec argument(Storage storage, int64_t offset_bytes = 0) {
 inline LayerSpec add_layer(const std::string& name, ArgumentSpec in, ArgumentSpec out) {
   std::vector<ArgumentSpec> arguments = {std::move(in), argument(Storage::kWeights),
                                          std::move(out)};
-  return {name, {{"add", kLength, arguments}, {"fail_silently", 0, {}}}, {}};
+  return {name, {{"add", kLength, arguments}, {"fail_silently", 0, {}}}, {}, {}};
 }
 
 // output = ((input + w) + w) + w, through two places of the arena.

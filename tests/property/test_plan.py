@@ -1,21 +1,29 @@
-"""The memory plan keeps every value until its last reader, and every border zero."""
+"""The memory plan keeps every value until its last reader, and every border zero.
+
+Borders that are cleared in each run stand in memory of which nothing is known before.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 import onnx
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from veltair.compiler.clean import infer_shapes
 from veltair.compiler.graph import VIEW_KINDS, Graph, Op, from_model
-from veltair.compiler.passes import prepare
+from veltair.compiler.lower import FREE_KINDS
+from veltair.compiler.passes import allocation, prepare
+from veltair.compiler.passes.allocation import CLEARED_FROM_BYTES, Sizes
 from veltair.compiler.passes.plan import Placement, Plan, plan_memory
-from veltair.runtime.manifest import compact_strides
+from veltair.runtime.manifest import ITEM_BYTES, Border, compact_strides
 
 LANES = (8, 16)
 
@@ -99,15 +107,19 @@ def positions(place: Placement) -> npt.NDArray[np.int64]:
     return index.reshape(-1)
 
 
+GARBAGE = -1
+
+
 class Memory:
-    """Which tensor's value each element of each storage holds; 0 where nothing was written."""
+    """Which tensor's value each element of each storage holds; 0 where there is a zero."""
 
     def __init__(self, graph: Graph, plan: Plan) -> None:
         self.graph, self.plan = graph, plan
         self.ids = {name: i + 1 for i, name in enumerate(plan.placements)}
         self.values: dict[str, npt.NDArray[np.int64]] = {}  # what each tensor held when made
         self.held: dict[tuple[str, int], npt.NDArray[np.int64]] = {
-            ("arena", 0): np.zeros(plan.arena_bytes // 4, int)
+            ("arena", 0): np.full(plan.sizes.arena_bytes // 4, GARBAGE),
+            ("bordered", 0): np.zeros(plan.sizes.bordered_bytes // 4, int),
         }
         for kind, names in (("input", graph.inputs), ("output", graph.outputs)):
             for i, name in enumerate(names):
@@ -121,6 +133,24 @@ class Memory:
         place = self.plan.placements[name]
         self.held[(place.storage, place.index)][positions(place)] = self.ids[name]
         self.values[name] = self.at(place)
+
+    def clear(self, border: Border) -> None:
+        """Sets what lies around the inside to zero, of a tensor that begins at the offset."""
+        begin = border.offset_bytes // ITEM_BYTES[border.dtype]
+        held = self.held[("arena", 0)][begin : begin + math.prod(border.shape)]
+        rows = held.reshape(*border.shape)
+        top, left, bottom, right = border.margins
+        inside = np.zeros(border.shape, bool)
+        height, width = border.shape[2:4]
+        inside[:, :, top : height - bottom, left : width - right] = True
+        rows[~inside] = 0
+
+    def clear_before(self, op: Op) -> None:
+        for border in self.plan.cleared.get(op.outputs[0], ()):
+            self.clear(border)
+        for name in op.reads:
+            if name in self.values:
+                self.check(name)  # clearing took nothing from it
 
     def rename(self, op: Op) -> None:
         """An operation without a kernel gives what its inputs hold another name."""
@@ -168,6 +198,7 @@ def plan_and_run(model: onnx.ModelProto, lanes: int) -> Plan:
             assert op.kind in VIEW_KINDS or place.strides == compact_strides(place.shape)
         if op.kind == "Conv" and any(op.attrs["pads"]):
             memory.check_border(op.inputs[0], op.attrs["pads"])
+        memory.clear_before(op)
         for name in op.outputs:
             memory.check_apart(name, op.reads)
             memory.write(name)
@@ -193,15 +224,31 @@ def chain(layers: list[tuple[int, int, int]]) -> onnx.ModelProto:
     return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
 
 
-@settings(max_examples=300, deadline=None)
-@given(networks(), st.sampled_from(LANES))
+# From which size on borders are cleared: all, some, and none of these tests' tensors.
+CLEARED_FROM = st.sampled_from([0, 4 << 10, CLEARED_FROM_BYTES])
+
+
+@contextlib.contextmanager
+def cleared_from(size_bytes: int) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(allocation, "CLEARED_FROM_BYTES", size_bytes)
+        yield
+
+
+@settings(max_examples=400, deadline=None)
+@given(networks(), st.sampled_from(LANES), CLEARED_FROM)
 def test_every_read_sees_the_value_written_and_a_zero_border(
-    model: onnx.ModelProto, lanes: int
+    model: onnx.ModelProto, lanes: int, size_bytes: int
 ) -> None:
-    plan_and_run(model, lanes)
+    with cleared_from(size_bytes):
+        plan = plan_and_run(model, lanes)
+    if size_bytes == 0:
+        assert plan.sizes.bordered_bytes == 0
+    if size_bytes == CLEARED_FROM_BYTES:
+        assert not plan.cleared
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -211,11 +258,13 @@ def test_every_read_sees_the_value_written_and_a_zero_border(
         max_size=8,
     ),
     st.sampled_from(LANES),
+    CLEARED_FROM,
 )
-def test_borders_stay_zero_whoever_had_the_memory_before(
-    layers: list[tuple[int, int, int]], lanes: int
+def test_borders_are_zero_whoever_had_the_memory_before(
+    layers: list[tuple[int, int, int]], lanes: int, size_bytes: int
 ) -> None:
-    plan_and_run(chain(layers), lanes)
+    with cleared_from(size_bytes):
+        plan_and_run(chain(layers), lanes)
 
 
 def test_bordered_tensors_share_whole_channels() -> None:
@@ -223,4 +272,35 @@ def test_bordered_tensors_share_whole_channels() -> None:
     # on each other, then two without a border.
     plan = plan_and_run(chain([(16, 3, 1), (32, 3, 1), (64, 3, 1), (16, 3, 1), (16, 1, 1)]), 16)
     bordered, plain = 7 * 7 * 16 * 4, 5 * 5 * 16 * 4
-    assert plan.arena_bytes == (2 + 4) * bordered + 2 * plain
+    assert plan.sizes == Sizes(arena_bytes=2 * plain, bordered_bytes=(2 + 4) * bordered)
+
+
+def test_what_is_cleared_shares_memory_with_all() -> None:
+    bordered = 7 * 7 * 16 * 4
+    with cleared_from(2 * bordered):
+        plan = plan_and_run(chain([(16, 3, 1), (32, 3, 1), (64, 3, 1), (16, 3, 1), (16, 1, 1)]), 16)
+    # The tensors of 2 and 4 blocks, one of which lies where the last two are later.
+    assert plan.sizes == Sizes(arena_bytes=(2 + 4) * bordered, bordered_bytes=2 * bordered)
+
+
+def test_what_runs_in_any_order_shares_nothing() -> None:
+    model = chain([(16, 1, 1), (16, 1, 1), (16, 1, 1), (16, 1, 1), (16, 1, 1)])
+    graph = prepare(from_model(infer_shapes(model)), 16)
+    kernels = [op for op in graph.ops if op.kind not in FREE_KINDS]
+    one = plan_memory(graph, 16).sizes.arena_bytes
+    together = plan_memory(graph, 16, times=[0] * len(graph.ops)).sizes.arena_bytes
+    assert one == 2 * 5 * 5 * 16 * 4
+    assert together == (len(kernels) - 1) * 5 * 5 * 16 * 4
+
+
+def test_a_plan_begins_where_another_ends() -> None:
+    graph = prepare(from_model(infer_shapes(chain([(16, 3, 1), (16, 3, 1), (16, 1, 1)]))), 16)
+    base = Sizes(arena_bytes=1000, bordered_bytes=100)
+    plan = plan_memory(graph, 16, base=base)
+    ends = {"arena": 1024, "bordered": 128}  # the next lines
+    for place in plan.placements.values():
+        assert place.storage not in ends or place.offset_bytes >= ends[place.storage]
+    alone = plan_memory(graph, 16).sizes
+    assert plan.sizes == Sizes(
+        arena_bytes=1024 + alone.arena_bytes, bordered_bytes=128 + alone.bordered_bytes
+    )

@@ -9,10 +9,24 @@
 #include "native/engine/error.h"
 
 namespace veltair::engine {
-Instance::Instance(std::shared_ptr<const Model> model, std::shared_ptr<Gang> gang)
+namespace {
+
+std::shared_ptr<Arena> fitting(std::shared_ptr<Arena> arena, const Model& model) {
+  const auto bytes = static_cast<uint64_t>(model.spec().arena_bytes);
+  if (!arena) return std::make_shared<Arena>(bytes);
+  if (arena->size_bytes() >= bytes) return arena;
+  throw UsageError("an arena of " + std::to_string(arena->size_bytes()) + " bytes, the model has " +
+                   std::to_string(bytes));
+}
+
+}  // namespace
+
+Instance::Instance(std::shared_ptr<const Model> model, std::shared_ptr<Gang> gang,
+                   std::shared_ptr<Arena> arena)
     : model_(std::move(model)),
       gang_(std::move(gang)),
-      arena_(static_cast<uint64_t>(model_->spec().arena_bytes)),
+      arena_(fitting(std::move(arena), *model_)),
+      bordered_(static_cast<uint64_t>(model_->spec().bordered_bytes)),
       input_patches_(model_->spec().input_bytes.size()),
       output_patches_(model_->spec().output_bytes.size()),
       input_bound_(model_->spec().input_bytes.size(), 0),
@@ -43,7 +57,10 @@ Instance::Instance(std::shared_ptr<const Model> model, std::shared_ptr<Gang> gan
         tensor.data = const_cast<std::byte*>(model_->weights()) + spec.offset_bytes;
         break;
       case Storage::kArena:
-        tensor.data = arena_.data() + spec.offset_bytes;
+        tensor.data = arena_->data() + spec.offset_bytes;
+        break;
+      case Storage::kBordered:
+        tensor.data = bordered_.data() + spec.offset_bytes;
         break;
     }
     arguments_[i].type_index = kTVMFFIDLTensorPtr;
@@ -135,6 +152,7 @@ void Instance::time_runs(std::span<const uint16_t> variants, std::span<int64_t> 
 }
 
 void Instance::run_layer(int layer, int variant) {
+  for (const BorderSpec& border : model_->cleared(layer)) clear_border(arena_->data(), border);
   const Model::Variant& call = model_->variants()[model_->layer(layer).first_variant + variant];
   if (call.fallback != nullptr) {
     run_fallback(layer, call);

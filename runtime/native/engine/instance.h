@@ -14,13 +14,16 @@ namespace veltair::engine {
 
 // Runs a model's layers on a gang.
 //
-// Ownership: shares the model and the gang, owns its arena; bound buffers are the caller's and must
-// outlive the runs. Thread-safety: none; one thread at a time. Nothing allocates after
+// Ownership: shares the model, the gang and the arena; bound buffers are the caller's and must
+// outlive the runs. Thread-safety: none; one thread at a time, which runs all that share an arena
+// and begins no run of one before it has ended that of another. Nothing allocates after
 // construction.
 class Instance {
  public:
-  // Throws std::bad_alloc.
-  Instance(std::shared_ptr<const Model> model, std::shared_ptr<Gang> gang);
+  // `arena` may be larger than the model's; null: one of its own. Throws UsageError where it is
+  // smaller, std::bad_alloc.
+  Instance(std::shared_ptr<const Model> model, std::shared_ptr<Gang> gang,
+           std::shared_ptr<Arena> arena = nullptr);
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
 
@@ -61,7 +64,8 @@ class Instance {
 
   std::shared_ptr<const Model> model_;
   std::shared_ptr<Gang> gang_;
-  Arena arena_;
+  std::shared_ptr<Arena> arena_;
+  Arena bordered_;
   std::vector<DLTensor> tensors_;     // one for each argument of the model
   std::vector<TVMFFIAny> arguments_;  // arguments_[i] points to tensors_[i]
   std::vector<std::vector<Patch>> input_patches_;

@@ -34,6 +34,8 @@ int64_t storage_bytes(const ModelSpec& spec, const ArgumentSpec& argument,
       return spec.weights_bytes;
     case Storage::kArena:
       return spec.arena_bytes;
+    case Storage::kBordered:
+      return spec.bordered_bytes;
   }
   refuse(where, "unknown storage");
 }
@@ -111,15 +113,23 @@ void check_fallback(const FallbackSpec& fallback, const VariantSpec& variant,
 }
 
 void check_sizes(const ModelSpec& spec) {
-  bool negative = spec.weights_bytes < 0 || spec.arena_bytes < 0;
+  bool negative = spec.weights_bytes < 0 || spec.arena_bytes < 0 || spec.bordered_bytes < 0;
   for (const int64_t bytes : spec.input_bytes) negative = negative || bytes < 0;
   for (const int64_t bytes : spec.output_bytes) negative = negative || bytes < 0;
   if (negative) refuse("sizes", "a negative size");
 }
 
+void check_borders(const ModelSpec& spec, const LayerSpec& layer) {
+  for (const BorderSpec& border : layer.cleared) {
+    if (border.fits(spec.arena_bytes)) continue;
+    refuse("layer " + layer.name, "a border that leaves no inside, or leaves the arena");
+  }
+}
+
 ModelSpec checked(ModelSpec spec) {
   check_sizes(spec);
   for (const LayerSpec& layer : spec.layers) {
+    check_borders(spec, layer);
     if (layer.variants.empty()) refuse("layer " + layer.name, "no variants");
     const FallbackSpec* fallback = layer.fallback.has_value() ? &*layer.fallback : nullptr;
     for (const VariantSpec& variant : layer.variants) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "native/engine/border.h"
 #include "native/engine/fallback.h"
 #include "native/engine/library.h"
 #include "native/engine/memory.h"
@@ -18,7 +19,7 @@ namespace veltair::engine {
 // Kernels load whole vectors: every storage begins at a multiple of this.
 inline constexpr uint64_t kStorageAlignment = 64;
 
-enum class Storage : int { kInput, kOutput, kWeights, kArena };
+enum class Storage : int { kInput, kOutput, kWeights, kArena, kBordered };
 
 // The description of a model as the manifest has it, in plain data.
 struct ArgumentSpec {
@@ -41,13 +42,15 @@ struct LayerSpec {
   std::string name;
   std::vector<VariantSpec> variants;
   std::optional<FallbackSpec> fallback;  // what its variants run in place of kernels
+  std::vector<BorderSpec> cleared;       // before it runs
 };
 
 struct ModelSpec {
   std::string kernels_path;
   std::string weights_path;
   int64_t weights_bytes = 0;
-  int64_t arena_bytes = 0;
+  int64_t arena_bytes = 0;     // of activations that mean nothing before a run, nor after it
+  int64_t bordered_bytes = 0;  // of those whose borders stay zero
   std::vector<int64_t> input_bytes;
   std::vector<int64_t> output_bytes;
   std::vector<LayerSpec> layers;
@@ -86,6 +89,8 @@ class Model {
   const std::string& symbol(int layer, int variant) const {
     return spec_.layers[layer].variants[variant].symbol;
   }
+  // What to clear before a layer runs.
+  const std::vector<BorderSpec>& cleared(int layer) const { return spec_.layers[layer].cleared; }
   const std::vector<Variant>& variants() const { return variants_; }
   // All arguments of all variants, in order; they point into `spec`.
   const std::vector<const ArgumentSpec*>& arguments() const { return arguments_; }

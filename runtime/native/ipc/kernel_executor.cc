@@ -26,6 +26,16 @@ std::vector<int> cpus_of(const Segment& segment) {
   return cpus;
 }
 
+// For all models, of which one runs at a time.
+std::shared_ptr<engine::Arena> shared_arena(
+    const std::vector<std::shared_ptr<const engine::Model>>& models) {
+  int64_t most_bytes = 0;
+  for (const auto& model : models) {
+    if (model) most_bytes = std::max(most_bytes, model->spec().arena_bytes);
+  }
+  return std::make_shared<engine::Arena>(static_cast<uint64_t>(most_bytes));
+}
+
 }  // namespace
 
 KernelExecutor::KernelExecutor(std::shared_ptr<Segment> segment, int32_t worker,
@@ -39,10 +49,11 @@ KernelExecutor::KernelExecutor(std::shared_ptr<Segment> segment, int32_t worker,
                                            static_cast<engine::CoreWatch*>(this))) {
   const auto total_cores = static_cast<int32_t>(segment_->cores().size());
   cores_.reserve(segment_->cores().size());
+  const std::shared_ptr<engine::Arena> arena = shared_arena(models);
   for (size_t m = 0; m < models.size(); ++m) {
     Served& served = served_.emplace_back();
     if (!models[m]) continue;
-    served.instance = std::make_unique<engine::Instance>(models[m], gang_);
+    served.instance = std::make_unique<engine::Instance>(models[m], gang_, arena);
     const sched::ModelPlan plan(profiles[m], total_cores);
     if (plan.layers() != models[m]->layers()) {
       throw std::invalid_argument("a profile of " + std::to_string(plan.layers()) +

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from veltair.compiler import arrangement
 from veltair.compiler.building import Builder
+from veltair.compiler.passes import allocation
 from veltair.compiler.pipeline import CompileOptions, compile_model
 from veltair.compiler.sample_wise import choose
 from veltair.runtime.artifact import available_isa
@@ -62,10 +64,32 @@ def network(path: Path) -> Path:
     return path
 
 
-def options_of(tmp_path: Path) -> CompileOptions:
+def growing(path: Path) -> Path:
+    """Layers of which each writes more than the one before; a border around each."""
+    channels = [16, 16, 16, 64, 16]
+    rng = np.random.default_rng(0)
+    weights = [
+        (rng.standard_normal((many, few, 3, 3)) / 12).astype(np.float32)
+        for few, many in itertools.pairwise(channels)
+    ]
+    nodes = [
+        helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"], pads=[1, 1, 1, 1])
+        for i in range(len(weights))
+    ]
+    ends = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 16, 10, 8])]
+        for name in ("t0", f"t{len(weights)}")
+    ]
+    initializers = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
+    graph = helper.make_graph(nodes, "g", *ends, initializers)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def options_of(tmp_path: Path, write: Callable[[Path], Path] = network) -> CompileOptions:
     tmp_path.mkdir(exist_ok=True)
     return CompileOptions(
-        model=network(tmp_path / "m.onnx"),
+        model=write(tmp_path / "m.onnx"),
         repository=tmp_path / "repository",
         name="m",
         version=1,
@@ -111,6 +135,32 @@ def test_any_arrangement_computes_the_same(
         np.testing.assert_allclose(several.run({"x": x})["y"], alone, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("cleared_from", [0, allocation.CLEARED_FROM_BYTES])
+def test_samples_leave_each_other_what_they_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cleared_from: int
+) -> None:
+    """A tensor that is read last in layers that run by sample is read by the last sample too."""
+    monkeypatch.setattr(allocation, "CLEARED_FROM_BYTES", cleared_from)
+
+    def masks(_: Path, size: int, builder: Builder) -> list[list[bool]]:
+        can = [index is not None for index in builder.twins(size)]
+        assert can[2:4] == [True, True]
+        return [[2 <= index < 4 for index in range(len(can))]]
+
+    monkeypatch.setattr(arrangement, "_masks", masks)
+    monkeypatch.setattr(arrangement, "_fastest", lambda _, __, found: found[-1])
+    result = compile_model(options_of(tmp_path, growing), Quiet())
+    assert result.difference is not None
+    layers = result.manifest.at(SIZE).layers
+    assert len(layers) == len(result.manifest.layers) + 2 * (SIZE - 1)
+    assert any(layer.cleared for layer in layers) == (cleared_from == 0)
+    one, several = (Model.load(tmp_path / "repository" / "m", batch=n) for n in (1, SIZE))
+    x = np.random.default_rng(1).standard_normal((SIZE, 16, 10, 8)).astype(np.float32)
+    for _ in range(2):
+        alone = np.concatenate([one.run({"t0": sample[np.newaxis]})["t4"] for sample in x])
+        np.testing.assert_allclose(several.run({"t0": x})["t4"], alone, rtol=1e-4, atol=1e-4)
+
+
 def test_memory_is_for_what_is_alive_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,9 +172,9 @@ def test_memory_is_for_what_is_alive_together(
     for pick in (0, -1):  # the batch by layers of its own, and sample by sample
         monkeypatch.setattr(arrangement, "_fastest", lambda _, __, found, pick=pick: found[pick])
         result = compile_model(options_of(tmp_path / str(pick)), Quiet())
-        arenas.append(result.manifest.batches[0].arena_bytes)
+        arenas.append(result.manifest.at(SIZE).activation_bytes)
     assert arenas[1] < arenas[0]
-    assert arenas[1] < 2 * result.manifest.arena_bytes
+    assert arenas[1] < 2 * result.manifest.activation_bytes
 
 
 TIMES = st.lists(

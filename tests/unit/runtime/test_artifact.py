@@ -80,7 +80,7 @@ def test_a_shortened_or_missing_file_is_found(tiny: Path, name: str, verify: boo
 
 def test_another_schema_is_refused_before_its_fields(tiny: Path) -> None:
     (tiny / "1" / MANIFEST_FILE).write_text('{"schema": 0, "unheard_of": true}')
-    with pytest.raises(ArtifactError, match="schema 0, this Veltair reads schema 1"):
+    with pytest.raises(ArtifactError, match="schema 0, this Veltair reads schema 2"):
         open_artifact(tiny)
 
 
@@ -97,7 +97,7 @@ def test_batches_ascend(tiny: Path) -> None:
             read_manifest(tiny / "1")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 1}', "\x00" * 100])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2}', "\x00" * 100])
 def test_a_damaged_manifest_is_refused(tiny: Path, text: str) -> None:
     (tiny / "1" / MANIFEST_FILE).write_text(text)
     with pytest.raises(ArtifactError, match="damaged"):
