@@ -42,13 +42,16 @@ _MIN_GAIN = 1.15
 # are written and read back where they don't.
 _L2_BYTES = 1 << 20
 _TILE_BYTES_PER_CYCLE = 12.0
+# Between the stages, by all cores together; half of it by each core that has its own.
+MOST_SCRATCH_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """The loop structure of one convolution: blocks of tile rows, each in three stages.
 
-    A block is of rows of one sample, or of all rows of several.
+    A block is of rows of one sample, or of all rows of several. Where a sample's rows are no
+    multiple of a block's, its last block begins earlier and computes some of them again.
     """
 
     transform: Transform
@@ -66,7 +69,14 @@ class Plan:
     @property
     def blocks(self) -> int:
         """Blocks of tile rows in all samples."""
-        return self.samples * self.tile_rows // self.rows_per_block
+        if self.rows_per_block >= self.tile_rows:
+            return self.samples * self.tile_rows // self.rows_per_block
+        return self.samples * self.blocks_per_sample
+
+    @property
+    def blocks_per_sample(self) -> int:
+        """Blocks of tile rows, where a block has no more than a sample."""
+        return math.ceil(self.tile_rows / self.rows_per_block)
 
     @property
     def block_tiles(self) -> int:
@@ -83,6 +93,11 @@ class Plan:
         """Size of one block's transformed data and products."""
         vectors = self.block_tiles * (self.in_blocks + self.out_blocks)
         return 4 * self.transform.points**2 * vectors * self.lanes
+
+    @property
+    def scratch_fits(self) -> bool:
+        """Whether the memory between the stages is no more than a server's worker has to spare."""
+        return self.tile_bytes <= MOST_SCRATCH_BYTES // (2 if self.whole else 1)
 
     @property
     def weight_elements(self) -> int:
@@ -102,20 +117,24 @@ def choose_plan(spec: ConvSpec, isa: str, direct_cycles: float) -> Plan | None:
     if not applies(spec):
         return None
     plans = [
-        _plan(spec, isa, transform, rows)
+        make_plan(spec, isa, transform, rows)
         for transform in TRANSFORMS.values()
         for rows in block_rows(spec, transform.size)
     ]
+    fitting = [plan for plan in plans if plan.tile_bytes <= MOST_SCRATCH_BYTES]
+    if not fitting:
+        return None
     cycles, plan = min(
-        ((winograd_cycles(plan, isa), plan) for plan in plans), key=lambda pair: pair[0]
+        ((winograd_cycles(plan, isa), plan) for plan in fitting), key=lambda pair: pair[0]
     )
     return plan if cycles * _MIN_GAIN < direct_cycles else None
 
 
 def block_rows(spec: ConvSpec, size: int) -> list[int]:
-    """How many rows of tiles a block can have: what divides a sample's, or those of samples."""
+    """How many rows of tiles a block can have: a sample's in equal parts, or those of samples."""
     rows = math.ceil(spec.out_hw[0] / size)
-    return sorted({*divisors(rows), *(rows * samples for samples in divisors(spec.batch))})
+    parts = {math.ceil(rows / count) for count in range(1, rows + 1)}
+    return sorted({*parts, *(rows * samples for samples in divisors(spec.batch))})
 
 
 def build_winograd(spec: ConvSpec, plan: Plan) -> Kernel:
@@ -148,9 +167,10 @@ def parallel_extent(plan: Plan) -> int:
     return plan.transform.points**2 * math.ceil(plan.out_blocks / plan.tile.blocks)
 
 
-def _plan(
+def make_plan(
     spec: ConvSpec, isa: str, transform: Transform, rows_per_block: int, tile: Tile | None = None
 ) -> Plan:
+    """The loop structure with so many tile rows a block; None: the tile of least estimated time."""
     lanes = LANES[isa]
     in_blocks, out_blocks = (
         math.ceil(channels / lanes) for channels in (spec.in_channels, spec.out_channels)
@@ -179,12 +199,14 @@ def plan_of(spec: ConvSpec, isa: str, choice: WinogradChoice) -> Plan:
     require(applies(spec), "not a dense 3x3 convolution of stride 1 on packed data")
     require(choice.size in TRANSFORMS, f"no transform of size {choice.size}")
     tile = Tile(rows=1, columns=choice.columns, blocks=choice.blocks)
-    plan = _plan(spec, isa, TRANSFORMS[choice.size], choice.tile_rows, tile)
+    plan = make_plan(spec, isa, TRANSFORMS[choice.size], choice.tile_rows, tile)
     possible = block_rows(spec, choice.size)
     require(choice.tile_rows in possible, f"{choice.tile_rows} rows of tiles: any of {possible}")
     require(0 < tile.columns <= plan.block_tiles and fits(tile, isa), f"tiles {tile.columns}")
     require(0 < tile.blocks <= plan.out_blocks and choice.unroll > 0, f"blocks {tile.blocks}")
-    return replace(plan, whole=choice.whole, unroll=choice.unroll)
+    plan = replace(plan, whole=choice.whole, unroll=choice.unroll)
+    require(plan.scratch_fits, f"{plan.tile_bytes} bytes between the stages")
+    return plan
 
 
 def choice_of(plan: Plan) -> WinogradChoice:
@@ -253,10 +275,19 @@ class _Emitter:
     def _block(self, block: Expr) -> None:
         """All three stages of a block of tile rows."""
         plan = self._plan
-        first_row = self._b.let("first_row", block * plan.rows_per_block)
+        first_row = self._b.let("first_row", self._first_row(block))
         self._each_tile("in", plan.in_blocks, first_row, self._transform_in)
         self._multiply()
         self._each_tile("out", plan.out_blocks, first_row, self._transform_out)
+
+    def _first_row(self, block: Expr) -> Expr:
+        """Of a block, among the tile rows of all samples."""
+        plan = self._plan
+        if plan.rows_per_block >= plan.tile_rows or plan.tile_rows % plan.rows_per_block == 0:
+            return block * plan.rows_per_block
+        at = split_index(self._b, block, {"of": plan.samples, "part": plan.blocks_per_sample})
+        last = tirx.const(plan.tile_rows - plan.rows_per_block, "int32")
+        return at["of"] * plan.tile_rows + tirx.Min(at["part"] * plan.rows_per_block, last)
 
     def pack_weight(self, weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """float32[OC, IC, 3, 3] to chunks a point of [IC, OC block, OC], transformed."""

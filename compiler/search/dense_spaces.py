@@ -161,13 +161,12 @@ def _winograd(spec: ConvSpec, isa: str, cores: int) -> tuple[list[Candidate], in
         found = []
         for rows in winograd.block_rows(spec, size):
             for tile in tiles(1, rows * tile_columns, out_blocks, isa):
-                choice = WinogradChoice(
-                    size=size, tile_rows=rows, columns=tile.columns, blocks=tile.blocks
-                )
-                plan = winograd.plan_of(spec, isa, choice)
+                plan = winograd.make_plan(spec, isa, TRANSFORMS[size], rows, tile)
                 cycles = winograd.winograd_cycles(plan, isa)
                 for whole in (False, True):
                     split = replace(plan, whole=whole)
+                    if not split.scratch_fits:
+                        continue
                     extent = winograd.parallel_extent(split)
                     cycles_here = on_cores(cycles, extent, cores)
                     choice = winograd.choice_of(split)

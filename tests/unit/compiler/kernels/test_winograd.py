@@ -3,11 +3,13 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from kernel_harness import Bench, conv_reference, halo
 
 from veltair.compiler.kernels import build_conv2d, winograd
+from veltair.compiler.kernels.choices import WinogradChoice
 from veltair.compiler.kernels.spec import ConvSpec, Step
 from veltair.compiler.kernels.winograd_transform import TRANSFORMS
 
@@ -20,6 +22,7 @@ class Case:
     rows: int  # tile rows a block
     batch: int = 1
     samples: int = 1  # whose rows are all in a block, where more than one
+    whole: bool = False
 
 
 CASES = {
@@ -29,6 +32,8 @@ CASES = {
     "smaller-than-a-tile": Case(ic=8, oc=8, out_hw=(1, 3), rows=1),
     "rows-of-several-samples": Case(ic=24, oc=40, out_hw=(7, 5), rows=2, batch=6, samples=3),
     "all-samples-in-one-block": Case(ic=16, oc=16, out_hw=(8, 8), rows=2, batch=4, samples=4),
+    "last-block-begins-earlier": Case(ic=16, oc=24, out_hw=(27, 9), rows=4, batch=2),
+    "and-so-in-tasks": Case(ic=24, oc=16, out_hw=(19, 6), rows=3, batch=2, whole=True),
     "partial-chunk": Case(ic=64, oc=112, out_hw=(14, 14), rows=1),
 }
 
@@ -64,9 +69,10 @@ def test_winograd(name: str, size: int, bench: Bench, rng: np.random.Generator) 
     )
     spec = spec_of(case, bench.lanes, steps)
     tile_rows = math.ceil(case.out_hw[0] / size)
-    rows = case.rows if tile_rows % case.rows == 0 else 1
-    rows = tile_rows * case.samples if case.samples > 1 else rows
-    plan = winograd._plan(spec, bench.isa, TRANSFORMS[size], rows)
+    rows = tile_rows * case.samples if case.samples > 1 else min(case.rows, tile_rows)
+    assert rows in winograd.block_rows(spec, size)
+    plan = winograd.make_plan(spec, bench.isa, TRANSFORMS[size], rows)
+    plan = dataclasses.replace(plan, whole=case.whole)
     kernel = winograd.build_winograd(spec, plan)
     assert kernel.pack_weight is not None
     assert kernel.pack_channel is not None
@@ -97,6 +103,17 @@ def test_transforms_are_exact_minimal_filters(size: int) -> None:
     d, g = rng.standard_normal(transform.points), rng.standard_normal(3)
     filtered = output @ ((weight @ g) * (data @ d))
     np.testing.assert_allclose(filtered, np.convolve(d, g[::-1], "valid"), atol=1e-12)
+
+
+def test_scratch_is_bounded(bench: Bench) -> None:
+    spec = spec_of(Case(ic=256, oc=256, out_hw=(75, 75), rows=1), bench.lanes)
+    choice = WinogradChoice(size=4, tile_rows=10, columns=2, blocks=1)
+    # 36 points of 10 rows of 19 tiles, of 256 channels each before and after.
+    assert winograd.plan_of(spec, bench.isa, choice).tile_bytes == 36 * 190 * 512 * 4
+    with pytest.raises(ValueError, match="bytes between the stages"):
+        winograd.plan_of(spec, bench.isa, msgspec.structs.replace(choice, tile_rows=19))
+    with pytest.raises(ValueError, match="bytes between the stages"):
+        winograd.plan_of(spec, bench.isa, msgspec.structs.replace(choice, whole=True))
 
 
 def test_it_is_chosen_where_it_pays_and_only_there(bench: Bench) -> None:
