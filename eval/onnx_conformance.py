@@ -72,7 +72,8 @@ LEGEND = """\
 A test is *compiled* where every layer is, *fallback* where ONNX Runtime runs a part or all of it,
 *refused* where the compile says that nothing here serves it: its inputs or outputs are no tensors
 that clients can send (sequences, optional values, types of 2 and 4 bits, 8-bit floats), or neither
-TVM nor ONNX Runtime has an operator, or has it for such types; and *failed* otherwise. Inputs that
+TVM nor ONNX Runtime has an operator, or has it for such types; *skipped* where it asks for what no
+compile can give or what we do otherwise on purpose, see the end; and *failed* otherwise. Inputs that
 give shapes, axes or counts are bound at compile time, as shapes are: `veltair compile --value`."""
 
 
