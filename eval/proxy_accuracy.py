@@ -4,7 +4,8 @@ The paper takes two counters, the L3's miss rate and its accesses (VELTAIR, sect
 This compares them with the best subset of what a source has, with all of it, with ridge regression
 and with boosted trees, always on layers that the model hasn't seen (`proxy/training.py`): on the
 record of a calibration (`veltair calibrate`), and on simulated counters of machines that have them
-(`simulated_counters.py`). Principal components go with it, and for the most accurate model what it
+(`simulated_counters.py`). Rows are of single layers, and of several, as in the window of a server
+(`proxy/windows.py`). Principal components go with it, and for the most accurate model what it
 says at each level.
 """
 
@@ -27,6 +28,7 @@ from veltair.proxy.calibration_report import compared
 from veltair.proxy.observations import noise_of, observations_of, table_of
 from veltair.proxy.principal_components import carried, components_of
 from veltair.proxy.training import best_subset, data_of, held_out, model_of, source_sets
+from veltair.proxy.windows import windows_of
 from veltair.runtime.errors import InputError
 from veltair.runtime.files import write_whole
 
@@ -51,7 +53,7 @@ def command(
     result = origin("proxy_accuracy")
     result["measured"] = None if record is None else measured(CalibrationRecord.read(record))
     result["simulated"] = {
-        SOURCES[maker]: accuracy_of(simulated(maker, _LAYERS)) for maker in SOURCES
+        SOURCES[maker]: both_rows(simulated(maker, _LAYERS)) for maker in SOURCES
     }
     write_result(out / "proxy_accuracy.json", result)
     text = report(result)
@@ -84,7 +86,16 @@ def measured(record: CalibrationRecord) -> dict[str, Any]:
             for number, level in sorted(levels.items())
         ],
         "slowdowns": slowdowns_of(observations, record),
-        **accuracy_of(observations),
+        **both_rows(observations),
+    }
+
+
+def both_rows(observations: Sequence[Observation]) -> dict[str, Any]:
+    """Accuracies of rows of one layer, and of windows of several, as a server sees them."""
+    return {
+        "highest_level": max(each.level for each in observations),
+        "single": accuracy_of(observations),
+        "windows": accuracy_of(windows_of(observations)),
     }
 
 
@@ -99,7 +110,6 @@ def accuracy_of(observations: Sequence[Observation]) -> dict[str, Any]:
     return {
         "rows": len(table.level),
         "layers": data.layers,
-        "highest_level": float(table.level.max()),
         "components": [msgspec.to_builtins(each) for each in components],
         "carried": carried(components),
         "kinds": {

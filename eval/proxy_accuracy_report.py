@@ -21,16 +21,16 @@ holds.
 _SIMULATED = """\
 ## Simulated: {source}
 
-{rows} rows of {layers} drawn layers, levels up to {highest_level:.2f}; `eval/simulated_counters.py`
-has the model and its limits: nothing here is measured.
+Drawn layers, levels up to {highest_level:.2f}; `eval/simulated_counters.py` has the model and its
+limits: nothing here is measured.
 """
 
 _MEASURED = """\
 ## Measured: {cpu}, {cores} cores
 
-{rows} rows of {layers} layers of {artifacts}, {minutes:.0f} minutes; {rounds_kept} of {rounds}
-rounds kept, the control within {drift:.0%}. Levels up to {highest_level:.2f}, and two measurements
-of the same level differ by {noise:.3f}.
+Layers of {artifacts}, {minutes:.0f} minutes; {rounds_kept} of {rounds} rounds kept, the control
+within {drift:.0%}. Levels up to {highest_level:.2f}, and two measurements of the same level differ
+by {noise:.3f}.
 """
 
 _NOT_MEASURED = """\
@@ -56,11 +56,19 @@ def _parts(result: Result) -> Iterator[str]:
             cpu=here["machine"]["cpu"],
             cores=here["machine"]["cores"],
         )
-        yield from _section(here)
+        yield from _sections(here)
         yield from _layer_lines(here)
     for source, found in result["simulated"].items():
         yield _SIMULATED.format(source=source, **found)
-        yield from _section(found)
+        yield from _sections(found)
+
+
+def _sections(found: Result) -> Iterator[str]:
+    for kind, heading in (("single", "single layers"), ("windows", "windows of several layers")):
+        part = found[kind]
+        sets = "layers" if kind == "single" else "sets of layers"
+        yield f"### Rows of {heading}: {part['rows']}, of {part['layers']} {sets}\n"
+        yield from _section(part)
 
 
 def _section(found: Result) -> Iterator[str]:

@@ -161,6 +161,7 @@ def simulated(maker: Maker, layers: int = 40, seed: int = 0) -> list[Observation
             found.append(
                 Observation(
                     layer=f"layer {index}",
+                    round=0,
                     setting=setting,
                     level=level,
                     slowdown=_slowdown(machine, layer, other),

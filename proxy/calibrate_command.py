@@ -29,6 +29,7 @@ from veltair.proxy.observations import OWN, observations_of, table_of
 from veltair.proxy.sources.computer import Computer
 from veltair.proxy.sources.kinds import KINDS, Works
 from veltair.proxy.topology import divided, usable
+from veltair.proxy.windows import windows_of
 from veltair.proxy.works import Runner, sampled
 from veltair.runtime.artifact import open_artifact, resolve_folder
 from veltair.runtime.errors import InputError, SourceError
@@ -76,17 +77,16 @@ def command(
         bar = held.enter_context(Bar(Console(stderr=True)))
         folders = [resolve_folder(each) for each in artifacts or ()]
         folders = folders or [held.enter_context(_own_layers(bar))]
-        identities = _identities(folders)
+        artifacts_are = identities(folders)
+        record = _record(record_path(output), artifacts_are)
         sides = divided(usable())
         sources = _open_sources(held)
-        held.enter_context(_pinned(sides))
         bar.stage("loading", 1)
         runner = Runner(folders, sides.quiet)
         sizes = footprints(l3_bytes_of(machine_facts()), sides.per_cache)
         disturber = held.enter_context(Disturber(sides.bubbles, sizes, folders))
-        record = _record(record_path(output), identities)
         if record is None:
-            header = _header(runner, disturber, sizes, identities, tuple(sources), minutes)
+            header = _header(runner, disturber, sizes, artifacts_are, tuple(sources), minutes)
             record = CalibrationRecord.begin(record_path(output), header)
         bench = Bench(
             runner=runner,
@@ -95,13 +95,14 @@ def command(
             sources=sources,
         )
         try:
-            steady = measure(record, bench, minutes, bar, ended)
+            with _pinned(sides):
+                steady = measure(record, bench, minutes, bar, ended)
         except StoppedError:
             bar.stage("stopped", 0)
             print(f"ended early; {_progress(record, minutes)}: run the same command to go on")
             raise KeyboardInterrupt from None
         bar.stage("training", 1)
-        table = table_of(observations_of(record, steady.kept))
+        table = table_of(windows_of(observations_of(record, steady.kept)))
         trained = train(table, record.header.machine)
         trained.write(output)
     for line in lines_of(trained, table, record, steady.kept):
@@ -118,7 +119,7 @@ def _own_layers(bar: Bar) -> Iterator[Path]:
         yield compile_own_layers(folder, bar)
 
 
-def _identities(folders: Sequence[Path]) -> dict[str, str]:
+def identities(folders: Sequence[Path]) -> dict[str, str]:
     """What the layers and versions of each artifact are: the same where it was compiled again."""
     found: dict[str, str] = {}
     for folder in folders:
@@ -164,12 +165,12 @@ def _pinned(sides: Sides) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _record(path: Path, identities: dict[str, str]) -> CalibrationRecord | None:
+def _record(path: Path, artifacts_are: dict[str, str]) -> CalibrationRecord | None:
     """The record to go on with, if there is one."""
     if not path.exists():
         return None
     record = CalibrationRecord.read(path)
-    record.check_same(machine_facts(), identities)
+    record.check_same(machine_facts(), artifacts_are)
     record.drop_cut_line()
     return record
 
@@ -178,7 +179,7 @@ def _header(
     runner: Runner,
     disturber: Disturber,
     sizes: Sequence[int],
-    identities: dict[str, str],
+    artifacts_are: dict[str, str],
     sources: tuple[str, ...],
     minutes: float,
 ) -> Header:
@@ -190,7 +191,7 @@ def _header(
     return Header(
         veltair_calibration=SCHEMA,
         machine=machine_facts(),
-        artifacts=identities,
+        artifacts=artifacts_are,
         settings=grid,
         works=tuple(sampled(works, most_works(len(grid), minutes))),
         sources=(*sources, OWN),

@@ -22,9 +22,9 @@ Reference: VELTAIR, section 4.3, whose model has the L3 miss rate and the L3 acc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from veltair.proxy.sources.reading import Count, Reading, Scope
+from veltair.proxy.sources.reading import Count, Missing, Reading, Scope
 
 _NS_PER_S = 1e9
 
@@ -88,6 +88,13 @@ _MADE_OF: dict[str, _Ratio | _Rate | _State] = {
     "block_slowdown": _State(of="block_slowdown"),
 }
 FEATURES = tuple(_MADE_OF)
+_STATES = frozenset(made.of for made in _MADE_OF.values() if isinstance(made, _State))
+_SUMMED = frozenset(
+    name
+    for made in _MADE_OF.values()
+    if not isinstance(made, _State)
+    for name in ((made.over, made.under) if isinstance(made, _Ratio) else (made.of,))
+)
 
 
 def features(readings: Sequence[Reading], where: str | None = None) -> Features:
@@ -116,6 +123,36 @@ def features(readings: Sequence[Reading], where: str | None = None) -> Features:
             if feature is not None:
                 found[name] = feature
     return found
+
+
+def together(readings: Sequence[Reading]) -> Reading:
+    """Returns what a source would have said of the time of several of its readings.
+
+    Counts add up, and one that a reading lacks is missing; states are averaged by confidence. What
+    no feature is made of isn't there.
+    """
+    counts: dict[tuple[str, str], list[Count]] = {}
+    for reading in readings:
+        for count in reading.counts:
+            counts.setdefault((count.name, count.where), []).append(count)
+    found, missing = [], []
+    for (name, where), parts in counts.items():
+        confidence = sum(each.confidence for each in parts)
+        if name in _STATES and confidence > 0:
+            value = sum(each.value * each.confidence for each in parts) / confidence
+            found.append(replace(parts[0], value=value, confidence=min(1.0, confidence)))
+        elif name in _SUMMED and len(parts) == len(readings):
+            least = min(each.confidence for each in parts)
+            value = sum(each.value for each in parts)
+            found.append(replace(parts[0], value=value, confidence=least))
+        elif name in _SUMMED:
+            missing.append(Missing(name=name, where=where, reason="a part of the time lacks it"))
+    return Reading(
+        time_ns=max(each.time_ns for each in readings),
+        elapsed_ns=sum(each.elapsed_ns for each in readings),
+        counts=tuple(found),
+        missing=tuple(missing),
+    )
 
 
 def _is_of(count: Count, where: str) -> bool:

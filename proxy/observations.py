@@ -30,21 +30,32 @@ _OWN_BLOCKS = "own blocks"
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """One layer beside one setting, once.
+    """One layer beside one setting, once; or several, one after the other.
 
     Attributes:
         layer: the same for all its versions, and for layers that are alike.
+        round: of the record.
         setting: number of what was beside; 0 is nothing.
         level: slow-down of the reference kernel beside it.
         slowdown: of the layer.
         readings: what each source said, by its name.
+        own: what our own blocks would have told; None if their profile isn't known.
     """
 
     layer: str
+    round: int
     setting: int
     level: float
     slowdown: float
     readings: Mapping[str, Reading]
+    own: Blocks | None = None
+
+    @property
+    def told(self) -> Mapping[str, Reading]:
+        """The readings, and that of our own blocks."""
+        if self.own is None:
+            return self.readings
+        return {**self.readings, OWN: reading({_OWN_BLOCKS: self.own}, time_ns=0, elapsed_ns=0)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +86,7 @@ def table_of(observations: Sequence[Observation]) -> Table:
     rows = [
         {
             name: (feature, source)
-            for source, told in each.readings.items()
+            for source, told in each.told.items()
             for name, feature in features([told]).items()
         }
         for each in observations
@@ -103,7 +114,7 @@ def table_of(observations: Sequence[Observation]) -> Table:
 
 
 def observations_of(record: CalibrationRecord, rounds: Iterable[int]) -> list[Observation]:
-    """Returns what some rounds of a record say, the slots of one layer beside another left as well.
+    """Returns what some rounds of a record say, a row for each slot.
 
     Args:
         record: of two rounds at least.
@@ -117,17 +128,15 @@ def observations_of(record: CalibrationRecord, rounds: Iterable[int]) -> list[Ob
     for turn in turns:
         layer = record.header.works[turn.work].key
         for slot in turn.slots:
-            readings = dict(slot.readings)
-            own = profiles.own_reading(turn, slot)
-            if own is not None:
-                readings[OWN] = own
             found.append(
                 Observation(
                     layer=layer,
+                    round=turn.round,
                     setting=slot.setting,
                     level=float(levels[slot.setting]),
                     slowdown=slot.run_ns / _alone(turn, "run_ns") - 1,
-                    readings=readings,
+                    readings=slot.readings,
+                    own=profiles.own_blocks(turn, slot),
                 )
             )
     return found
@@ -167,7 +176,7 @@ class _Profiles:
             times = (_alone(turn, "mean_ns"), at_highest.total_ns / at_highest.runs)
             self._times.setdefault(turn.work, {})[turn.round] = times
 
-    def own_reading(self, turn: Turn, slot: Slot) -> Reading | None:
+    def own_blocks(self, turn: Turn, slot: Slot) -> Blocks | None:
         """What a server's blocks would have told; None without a profile, or a level at all."""
         others = [times for number, times in self._times[turn.work].items() if number != turn.round]
         if not others or self._level <= 0:
@@ -176,14 +185,13 @@ class _Profiles:
         # Of a run, by how much it is longer at a slow-down of 1; one that is shorter says nothing.
         sensitivity_ns = max((disturbed_ns - alone_ns) / self._level, 0.0)
         excess_ns = slot.total_ns - slot.runs * alone_ns
-        blocks = Blocks(
+        return Blocks(
             blocks=slot.runs,
             took_ns=slot.total_ns,
             alone_ns=round(slot.runs * alone_ns),
             excess=excess_ns * sensitivity_ns,
             weight=slot.runs * sensitivity_ns**2,
         )
-        return reading({_OWN_BLOCKS: blocks}, time_ns=0, elapsed_ns=slot.total_ns)
 
 
 def _alone(turn: Turn, what: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -9,12 +10,19 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
+from calibrations import header, turn
 from factories import write_tiny_artifact
+from proxy_models import count, reading
 from typer.testing import CliRunner
 
+from veltair.proxy.calibrate_command import identities
 from veltair.proxy.calibration_record import CalibrationRecord, record_path
+from veltair.proxy.features import Feature
+from veltair.proxy.proxy_file import ProxyFile
 from veltair.runtime.cli import app
+from veltair.runtime.machine import machine_facts
 
 COMMAND = [sys.executable, "-m", "veltair.runtime.cli", "calibrate"]
 BEGIN_S, TURN_S = 300, 60
@@ -75,6 +83,7 @@ def test_a_stop_keeps_what_is_measured(tmp_path: Path) -> None:
     output = tmp_path / "proxy.json"
     first = stopped_after_a_turn(output, 0)
     assert len(first.turns) >= 1
+    assert first.header.machine == machine_facts()  # all of it, not the part that is measured
     assert {work.model for work in first.header.works} == {"calibration/1"}
     second = stopped_after_a_turn(output, len(first.turns))
     assert second.header == first.header
@@ -85,3 +94,32 @@ def test_a_stop_keeps_what_is_measured(tmp_path: Path) -> None:
     assert "probe" in sources
     assert "self" in first.header.sources
     assert not output.exists()
+
+
+def test_a_record_that_is_whole_is_trained_on_at_once(tmp_path: Path) -> None:
+    tiny, output = tmp_path / "tiny" / "1", tmp_path / "proxy.json"
+    write_tiny_artifact(tiny)
+    head = msgspec.structs.replace(header(8), artifacts=identities([tiny]))
+    made = CalibrationRecord.begin(record_path(output), head)
+    for number, of in itertools.product(range(8), range(8)):
+        made.add(
+            turn(
+                number,
+                of=of,
+                sensitivity=0.3 + 0.1 * of,
+                reading=lambda level: reading(count("probe_step", 100 + 50 * level)),
+            )
+        )
+    arguments = ["calibrate", "-o", str(output), "--artifacts", str(tiny), "--minutes", "0.1"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    trained = ProxyFile.read(output)
+    assert trained.doubt() == ""
+    assert {model.sources for model in trained.models} == {("probe",), ("self",), ("probe", "self")}
+    step = Feature(value=125.0, confidence=1.0)
+    estimate = trained.estimate({"probe_step": step}, "probe")
+    assert estimate.level == pytest.approx(0.5)
+    assert estimate.confidence == pytest.approx(1.0)
+    assert trained.alone["probe_step"] == 100.0
+    for part in ("bubbles of 1.05 MB at 2 GB/s", "principal components of", "probe + self"):
+        assert part in result.output

@@ -41,12 +41,14 @@ def test_a_record_is_compared_and_a_page_made(tmp_path: Path) -> None:
     found = measured(made)
     assert [each["level"] for each in found["settings"]] == pytest.approx([0.0, 0.5, 1.0])
     assert found["slowdowns"][0]["slowdown"]["p50"] == pytest.approx(0.5)
-    assert found["kinds"]["probe"]["chosen"]["r2"] == pytest.approx(1.0)
-    assert set(found["kinds"]) == {"probe", "self", "probe + self"}
-    assert "two" not in found["kinds"]["probe"]
+    for rows in ("single", "windows"):
+        kinds = found[rows]["kinds"]
+        assert kinds["probe"]["chosen"]["r2"] == pytest.approx(1.0)
+        assert set(kinds) == {"probe", "self", "probe + self"}
+        assert "two" not in kinds["probe"]
     command(record=made.path, out=tmp_path)
     saved = json.loads((tmp_path / "proxy_accuracy.json").read_text())
-    assert saved["measured"]["rows"] == 48
+    assert saved["measured"]["single"]["rows"] == 48
     page = (tmp_path / "proxy_accuracy.md").read_text()
     assert "| probe | chosen: probe_step | 1.00 (1.00 to 1.00) |" in page
     assert "## Simulated: perf-uncore" in page

@@ -50,12 +50,14 @@ def test_the_profile_of_a_slot_is_of_other_rounds(tmp_path: Path) -> None:
 
 def test_a_single_round_has_no_profile(tmp_path: Path) -> None:
     found = observations_of(record(tmp_path / "r", [turn(0, of=0)]), (0,))
-    assert [each.readings for each in found] == [{}] * 4
+    assert [each.told for each in found] == [{}] * 4
 
 
 def test_sources_become_columns_and_what_is_missing_is_nan() -> None:
     rows = [
-        Observation(layer=layer, setting=setting, level=0.1, slowdown=0.0, readings=readings)
+        Observation(
+            layer=layer, round=0, setting=setting, level=0.1, slowdown=0.0, readings=readings
+        )
         for layer, setting, readings in (
             ("b", 0, {"probe": reading(count("probe_step", 7, confidence=0.5))}),
             ("a", 1, {"perf-uncore": reading(count("l3_accesses", 1), count("l3_misses", 1))}),
