@@ -10,8 +10,8 @@ Result = dict[str, Any]
 _INTRODUCTION = """\
 # How well counters tell the interference level
 
-Made by `{command}`, revision {revision}. Every figure is of layers that the model hasn't seen:
-cross-validated by layer, features and penalties chosen within the other folds. R2 and mean absolute
+Made by `{command}`, revision {revision}.
+Every figure is of layers that the model hasn't seen: cross-validated by layer, features and penalties chosen within the other folds. R2 and mean absolute
 error (in levels) over all folds, in brackets the lowest and the highest fold. `two`: the L3's miss
 rate and accesses, the paper's two counters. `chosen`: the best linear model of at most three
 features. `all`, `ridge`: linear in all features. `boosted`: trees, the bound of what the data
@@ -22,7 +22,8 @@ _SIMULATED = """\
 ## Simulated: {source}
 
 Drawn layers, levels up to {highest_level:.2f}; `eval/simulated_counters.py` has the model and its
-limits: nothing here is measured.
+limits: nothing here is measured. `perf-task` counts what the layer does itself, `perf-uncore` what
+all do that share its cache.
 """
 
 _MEASURED = """\
