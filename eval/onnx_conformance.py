@@ -73,8 +73,9 @@ A test is *compiled* where every layer is, *fallback* where ONNX Runtime runs a 
 *refused* where the compile says that nothing here serves it: its inputs or outputs are no tensors
 that clients can send (sequences, optional values, types of 2 and 4 bits, 8-bit floats), or neither
 TVM nor ONNX Runtime has an operator, or has it for such types; *skipped* where it asks for what no
-compile can give or what we do otherwise on purpose, see the end; and *failed* otherwise. Inputs that
-give shapes, axes or counts are bound at compile time, as shapes are: `veltair compile --value`."""
+compile can give, or for what we do otherwise on purpose: see the end; and *failed* otherwise.
+Inputs that give shapes, axes or counts are bound at compile time, as shapes are:
+`veltair compile --value`."""
 
 
 def command(
