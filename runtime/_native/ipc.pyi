@@ -246,6 +246,7 @@ class Scheduler:
         models: Sequence[ModelProfile],
         epoch: int = 0,
         record: int | None = None,
+        measured: Segment | None = None,
     ) -> None: ...
 
 class Board:

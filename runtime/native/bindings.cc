@@ -1024,9 +1024,11 @@ struct PolicyAndModels {
   std::unique_ptr<veltair::sched::Policy> policy;
   uint32_t epoch = 0;
   std::unique_ptr<veltair::sched::Recorder> recorder;
+  std::shared_ptr<veltair::ipc::Segment> segment;  // whose level is asked; null: none is
+  std::unique_ptr<veltair::sched::Interference> interference;
 
   veltair::ipc::Scheduler scheduler() const {
-    return {*policy, models, nullptr, epoch, recorder.get()};
+    return {*policy, models, interference.get(), epoch, recorder.get()};
   }
   veltair::ipc::Step recorded(const veltair::ipc::Step& step) const {
     if (recorder) recorder->flush();
@@ -1281,11 +1283,15 @@ void bind_board(nb::module_& m) {
   nb::class_<PolicyAndModels>(m, "Scheduler")
       .def(nb::new_([](const std::string& policy, int32_t total_cores,
                        std::vector<veltair::sched::ModelProfile> models, uint32_t epoch,
-                       std::optional<int> record) {
+                       std::optional<int> record, std::shared_ptr<Segment> measured) {
              auto made = std::make_shared<PolicyAndModels>();
              made->models = std::move(models);
              made->policy = veltair::sched::make_policy(policy, total_cores, made->models);
              made->epoch = epoch;
+             if (measured) {
+               made->interference = veltair::ipc::measured_interference(*measured, 0);
+               made->segment = std::move(measured);
+             }
              if (record) {
                made->recorder = std::make_unique<veltair::sched::Recorder>(
                    *record, veltair::sched::RecordRoom{.workers = 64, .decisions = 256});
@@ -1293,7 +1299,8 @@ void bind_board(nb::module_& m) {
              }
              return made;
            }),
-           "policy"_a, "total_cores"_a, "models"_a, "epoch"_a = 0, "record"_a = nb::none());
+           "policy"_a, "total_cores"_a, "models"_a, "epoch"_a = 0, "record"_a = nb::none(),
+           "measured"_a = nb::none());
   nb::class_<Board>(m, "Board")
       .def(nb::init<std::shared_ptr<Segment>>(), "segment"_a)
       .def("set_state", &Board::set_state, "state"_a, ReleaseGil())

@@ -94,6 +94,11 @@ struct LevelReport {
   uint64_t unmeasured = 0;  // of these, those for which the level wasn't known
 };
 
+// The level that is measured, as the segment has it, which must live longer; where it isn't known,
+// the level of this index.
+std::unique_ptr<sched::Interference> measured_interference(const Segment& segment,
+                                                           int32_t otherwise);
+
 // One process's hand on the segment's state.
 //
 // The state changes only in here. Each method is one critical section of about a microsecond under

@@ -26,6 +26,16 @@ void require_level(const sched::Measured& level) {
 
 }  // namespace
 
+std::unique_ptr<sched::Interference> measured_interference(const Segment& segment,
+                                                           int32_t otherwise) {
+  const std::span<const ComplexRecord> complexes = segment.complexes();
+  return std::make_unique<sched::MeasuredInterference>(
+      segment.header().level,
+      sched::Table<sched::MeasuredRecord>(&complexes.data()->level, sizeof(ComplexRecord),
+                                          static_cast<int32_t>(complexes.size())),
+      otherwise);
+}
+
 // Of the first core that it has; else of the first that is free, which is where it would begin.
 int32_t Board::complex_of(int32_t worker) const {
   if (complexes_.size() == 1) return 0;

@@ -81,12 +81,7 @@ void Worker::make_interference(const PolicyRecord& record) {
     return;
   }
   const Segment& segment = board_.segment();
-  const std::span<const ComplexRecord> complexes = segment.complexes();
-  interference_ = std::make_unique<sched::MeasuredInterference>(
-      segment.header().level,
-      sched::Table<sched::MeasuredRecord>(&complexes.data()->level, sizeof(ComplexRecord),
-                                          static_cast<int32_t>(complexes.size())),
-      record.level);
+  interference_ = measured_interference(segment, record.level);
   if (!times_.empty()) return;
   for (const sched::ModelProfile& profile : profiles_) {
     times_.emplace_back(profile, static_cast<int32_t>(segment.cores().size()));

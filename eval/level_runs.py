@@ -1,0 +1,153 @@
+"""What the benchmarks of the interference level share: artifacts with levels, servers, co-runners.
+
+A co-runner that comes and goes is bubbles on the processors that the server leaves them, at full
+speed for a while, then at rest for as long.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from veltair.compiler import reprofile
+from veltair.compiler.progress import Silent
+from veltair.eval.fresh_profile import copy_artifacts
+from veltair.eval.served import serving
+from veltair.proxy.bubbles import Bubbles
+from veltair.runtime._native import ipc
+from veltair.runtime.artifact import open_artifact
+from veltair.runtime.client import LocalClient
+from veltair.runtime.errors import InputError
+from veltair.runtime.rendezvous import port_of, request_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from veltair.runtime.manifest import Manifest
+
+FULL_SPEED = 1_000_000_000_000_000  # bytes a second: beyond any machine
+FOOTPRINT_BYTES = 32 << 20
+_SLOTS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelServer:
+    """How a server is started.
+
+    Attributes:
+        repository: folder of artifacts.
+        cores: processors to serve on.
+        workers: worker ranks.
+        source: of the interference level; `none` takes level 0, each layer's version for that.
+        proxy: file of trained models; None: none.
+        policy: of scheduling.
+    """
+
+    repository: Path
+    cores: Sequence[int]
+    workers: int
+    source: str = "auto"
+    proxy: Path | None = None
+    policy: str = "veltair-ac"
+
+    def config(self) -> str:
+        """Returns the `serve.toml`."""
+        proxy = "" if self.proxy is None else str(self.proxy.resolve())
+        return (
+            f'[scheduling]\npolicy = "{self.policy}"\n[queue]\nmax_queries = {_SLOTS}\n'
+            f"[engine]\ncores = {list(self.cores)}\n"
+            f'[interference]\nsource = "{self.source}"\nproxy = "{proxy}"\n'
+        )
+
+
+@contextmanager
+def running(server: LevelServer, scratch: Path) -> Iterator[tuple[LocalClient, ipc.Segment]]:
+    """Serves until the block ends; yields a client and the server's segment.
+
+    Raises:
+        VeltairError: the server does not run.
+    """
+    config = scratch / f"{server.source}.toml"
+    config.write_text(server.config())
+    with (
+        serving(server.repository, workers=server.workers, config=config) as address,
+        LocalClient.attach(address) as client,
+    ):
+        descriptor = request_segment(port_of(address))
+        try:
+            segment = ipc.Segment.attach(descriptor)
+        finally:
+            os.close(descriptor)
+        yield client, segment
+
+
+def with_levels(folders: Sequence[Path], scratch: Path, levels: int) -> dict[str, Manifest]:
+    """Makes a repository, `scratch/repository`, of artifacts' copies, profiled here and now.
+
+    Args:
+        folders: `<model>/<version>`, or `<model>` for the highest version.
+        scratch: an empty folder.
+        levels: of interference to profile; 0 keeps the profiles as they are.
+
+    Returns:
+        The manifests, by model.
+
+    Raises:
+        InputError: two artifacts are of the same name, or it can't be measured at so many levels.
+    """
+    made: dict[str, Manifest] = {}
+    repository = scratch / "repository"
+    repository.mkdir()
+    for folder in folders:
+        artifact = open_artifact(folder)
+        name = artifact.folder.parent.name
+        if name in made:
+            raise InputError(f"{folder}: another artifact has the name {name!r}; leave one out")
+        profiles = {}
+        if levels:
+            print(f"profiling {name} at {levels} levels of interference", flush=True)
+            profiles[name] = reprofile.profiled(artifact.folder, Silent(), levels=levels)
+        alone = scratch / "alone"
+        made |= copy_artifacts(artifact.folder.parents[1], alone, [name], profiles=profiles)
+        (alone / name).rename(repository / name)
+    return made
+
+
+class ComingAndGoing:
+    """Bubbles that come and go by a thread of their own, as long as the block runs.
+
+    Attributes:
+        changes: (when, on the monotonic clock, ns; whether they came), in order.
+    """
+
+    def __init__(self, cpus: Sequence[int], period_s: float) -> None:
+        """Takes the processors, and how long the bubbles stay, and stay away."""
+        self.changes: list[tuple[int, bool]] = []
+        self._bubbles = Bubbles(cpus, FOOTPRINT_BYTES)
+        self._period_s = period_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._turn, name="co-runner")
+
+    def _turn(self) -> None:
+        there = False
+        while not self._ended.wait(self._period_s):
+            there = not there
+            self._bubbles.set_rate(FULL_SPEED if there else 0)
+            self.changes.append((time.monotonic_ns(), there))
+
+    def __enter__(self) -> ComingAndGoing:
+        """Begins with the bubbles at rest."""
+        self._bubbles.__enter__()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Ends them."""
+        self._ended.set()
+        self._thread.join()
+        self._bubbles.__exit__(None, None, None)
