@@ -371,6 +371,17 @@ double level_of(Server& server, ipc::Client& client, int queries) {
          static_cast<double>(after[0].weight - before[0].weight);
 }
 
+// The least of some such levels, none of which may be below `least`: a sleep ends late, never
+// early, and on a busy machine much too late, but not each time.
+double least_level_of(Server& server, ipc::Client& client, double least, double enough) {
+  double found = level_of(server, client, 5);
+  for (int attempt = 0; attempt < 50 && found > enough; ++attempt) {
+    found = std::min(found, level_of(server, client, 5));
+  }
+  CHECK(found > least);
+  return found;
+}
+
 // Workers tell how much longer than alone their blocks take, and decide by what is measured.
 void test_workers_measure() {
   const auto made = std::make_unique<Server>(kCores, 1, std::vector<ModelOptions>{{}});
@@ -385,22 +396,20 @@ void test_workers_measure() {
     return std::make_unique<ipc::NullExecutor>(made->segment, made->profiles);
   });
   ipc::Client client(made->segment);
-  // A sleep ends late, never early.
-  const double alone = level_of(*made, client, 5);
-  CHECK(alone > 0 && alone < 0.2);
+  CHECK(least_level_of(*made, client, 0.0, 0.2) < 0.2);
   emulated = 500'000;
-  const double beside = level_of(*made, client, 5);
-  CHECK(beside >= 0.5 && beside < 0.7);
+  CHECK(least_level_of(*made, client, 0.5, 0.7) < 0.7);
   emulated = 10'000'000;  // a block counts as at twice the highest level at most
   const double stopped = level_of(*made, client, 1);
   CHECK(stopped > 0.99 && stopped < 1.01);
   emulated = 0;
-  CHECK(made->segment->header().decisions_unmeasured == 11);
+  const uint64_t unmeasured = made->segment->header().decisions_unmeasured;
+  CHECK(unmeasured >= 11);
   const sched::Measured level{
       .slowdown = 400'000, .confidence = sched::kMillion, .time_ns = ipc::monotonic_ns()};
   made->board->tell_levels(level, {&level, 1}, "self");
   level_of(*made, client, 1);
-  CHECK(made->segment->header().decisions_unmeasured == 11);
+  CHECK(made->segment->header().decisions_unmeasured == unmeasured);
   workers.stop();
   check_empty(*made);
 }
