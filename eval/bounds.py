@@ -152,6 +152,10 @@ def measure() -> None:
     run("veltair.eval.bench_http", "--json", RESULTS / "http.json")
     run("veltair.eval.bench_probe", "--json", RESULTS / "probe.json")
     run(
+        *("veltair.eval.bench_level", FOLDER / SERVED / SERVED),
+        *("--json", RESULTS / "level.json"),
+    )
+    run(
         *("veltair.runtime.cli", "loadgen", "--repository", FOLDER / SERVED, "--model", SERVED),
         *("--qps", QPS, "--duration", "30", "--json", RESULTS / "loadgen.json"),
     )
@@ -504,6 +508,34 @@ def _probe_rows(result: Result) -> Iterator[Row]:
     )
 
 
+def _level_rows(result: Result) -> Iterator[Row]:
+    block = result["block"]
+    yield Row(
+        what="the interference level, of each block",
+        bound=block["bound_ns"] / 1e3,
+        measured=max(block["more_ns"]["p50"], 0.0) / 1e3,
+        unit="us",
+        source="level.json",
+    )
+    for row in result["throughput"]:
+        yield Row(
+            what=f"throughput that measuring the level costs, {row['model']}",
+            bound=row["bound"] * 100,
+            measured=(1 - row["ratio"]["p50"]) * 100,
+            unit="%",
+            source="level.json",
+        )
+    for row in result["follow"]:
+        if row["apart"]:  # else the co-runner disturbs the model too little to be told
+            yield Row(
+                what=f"the level follows a co-runner that comes, {row['model']}",
+                bound=row["bound_ns"] / 1e6,
+                measured=row["rise_ns"]["p50"] / 1e6,
+                unit="ms",
+                source="level.json",
+            )
+
+
 _ROWS = {
     "compile.json": _compile_rows,
     "solo.json": _solo_rows,
@@ -522,6 +554,7 @@ _ROWS = {
     "http.json": _http_rows,
     "loadgen.json": _loadgen_rows,
     "probe.json": _probe_rows,
+    "level.json": _level_rows,
 }
 
 if __name__ == "__main__":
