@@ -140,6 +140,10 @@ def _row(manifest: Manifest, index: int, best: Gain) -> dict[str, Any]:
     }
 
 
+def _manifest(folder: Path) -> Manifest:
+    return read_manifest(resolve_folder(folder))
+
+
 def _counts(machine: Machine) -> tuple[int, ...]:
     """Powers of two, and all cores."""
     total = machine.processor.cores
@@ -157,6 +161,15 @@ def command(
     folders: Annotated[
         list[Path], typer.Argument(metavar="ARTIFACT...", help="<model>/ or <model>/<version>/.")
     ],
+    levels: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--levels",
+            metavar="ARTIFACT",
+            help="The same model, profiled at several levels, which removes versions that don't "
+            "gain; for what was measured. Repeatable.",
+        ),
+    ] = None,
     measured_on: Annotated[
         str, typer.Option(help="What they were measured on: a shipped name, or a file.")
     ] = "amd_epyc_vm",
@@ -169,16 +182,17 @@ def command(
     machines = {name: find_machine(name, Path(), "machine") for name in shipped_machines()}
     shares = read_shares()
     models = []
-    for folder in folders:
-        manifest = read_manifest(resolve_folder(folder))
+    profiled = {each.name: each for each in map(_manifest, levels or [])}
+    for manifest in map(_manifest, folders):
+        at_levels = profiled.get(manifest.name, manifest)
         models.append(
             {
                 "model": manifest.name,
                 "layers": len(manifest.layers),
                 "several_versions": sum(len(layer.variants) > 1 for layer in manifest.layers),
                 "disturbed": is_disturbed(manifest),
-                "measured_levels": list(manifest.profile.levels),
-                "measured": measured_gains(manifest),
+                "measured_levels": list(at_levels.profile.levels),
+                "measured": measured_gains(at_levels),
                 "modelled": {
                     name: modelled_gains(
                         manifest,

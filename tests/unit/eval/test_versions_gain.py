@@ -84,11 +84,12 @@ def test_a_version_of_small_tiles_gains_where_the_cache_is_taken(tmp_path: Path)
 
 
 def test_the_command_writes_both_files(tmp_path: Path) -> None:
-    write_tiny_artifact(tmp_path / "tiny" / "1", profile=disturbed_profile())
+    write_tiny_artifact(tmp_path / "tiny" / "1")
+    write_tiny_artifact(tmp_path / "levels" / "1", profile=disturbed_profile())
     app = Typer()
     app.command()(command)
     out = tmp_path / "out"
-    arguments = [str(tmp_path / "tiny"), "--out", str(out)]
+    arguments = [str(tmp_path / "tiny"), "--levels", str(tmp_path / "levels"), "--out", str(out)]
     refused = CliRunner().invoke(app, arguments)
     assert "no such folder" in str(refused.exception)
     out.mkdir()
