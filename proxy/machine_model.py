@@ -238,7 +238,7 @@ def model_bytes_of(manifest: Manifest) -> int:
         for argument in layer.variants[0].arguments
         if argument.storage == "weights"
     }
-    return sum(size for _, size in weights) + manifest.arena_bytes
+    return sum(size for _, size in weights) + manifest.activation_bytes
 
 
 def _touched_by(variant: Variant) -> tuple[float, float]:

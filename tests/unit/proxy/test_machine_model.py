@@ -173,3 +173,5 @@ def test_kernels_whose_tiles_say_something_else() -> None:
 def test_all_that_a_model_touches(tmp_path: Path) -> None:
     manifest = write_tiny_artifact(tmp_path / "1")
     assert model_bytes_of(manifest) == 4 * 64 * 512 + manifest.arena_bytes
+    bordered = msgspec.structs.replace(manifest, bordered_bytes=manifest.bordered_bytes + 640)
+    assert model_bytes_of(bordered) == model_bytes_of(manifest) + 640
