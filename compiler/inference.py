@@ -10,6 +10,7 @@ import onnx.shape_inference
 from onnx import TensorProto
 
 from veltair.compiler.binding import Shape, dims
+from veltair.compiler.nodes import subgraphs
 from veltair.compiler.onnx_file import LARGE_BYTES
 from veltair.compiler.onnx_process import CrashError, onnx_process
 from veltair.runtime.scratch import scratch
@@ -38,7 +39,7 @@ def inferred(
     light = _without_weights(model)
     options = {"strict_mode": strict, "check_type": check_type}
     plain = _inferred(light, {})
-    is_cheap = _followed(model, value_shapes(plain)) <= _MOST_FOLLOWED
+    is_cheap = _followed(plain.graph, {}) <= _MOST_FOLLOWED
     result = _inferred(light, {**options, "data_prop": is_cheap})
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     for tensor in result.graph.initializer:
@@ -71,16 +72,31 @@ def _inferred(model: onnx.ModelProto, options: Mapping[str, bool]) -> onnx.Model
         return onnx.load(after, load_external_data=False)
 
 
-def _followed(model: onnx.ModelProto, shapes: Mapping[str, tuple[Shape, int]]) -> int:
-    """Elements of the rows that inference would follow one by one, whatever they are."""
-    made = (n.output[0] for n in model.graph.node if n.op_type in _FOLLOWED and len(n.output))
-    rows = (shapes[name][0] for name in made if name in shapes)
-    return sum(shape[0] for shape in rows if len(shape) == 1)
+def _followed(graph: onnx.GraphProto, outer: Mapping[str, tuple[Shape, int]]) -> int:
+    """Elements of the rows that inference would follow one by one, whatever they are.
+
+    Args:
+        graph: with the shapes that are known.
+        outer: of what its nodes can read around it.
+    """
+    shapes = {**outer, **_shapes(graph)}
+    total = 0
+    for node in graph.node:
+        total += sum(_followed(inner, shapes) for inner in subgraphs(node))
+        if node.op_type in _FOLLOWED:
+            # Where it isn't known what a node writes, as in a branch, its longest row may be that.
+            known = [shapes[name][0] for name in node.output if name in shapes]
+            known = known or [shapes[name][0] for name in node.input if name in shapes]
+            total += max((shape[0] for shape in known if len(shape) == 1), default=0)
+    return total
 
 
 def value_shapes(model: onnx.ModelProto) -> dict[str, tuple[Shape, int]]:
     """Static shape and ONNX element type of each tensor whose shape is wholly known."""
-    graph = model.graph
+    return _shapes(model.graph)
+
+
+def _shapes(graph: onnx.GraphProto) -> dict[str, tuple[Shape, int]]:
     known: dict[str, tuple[Shape, int]] = {
         t.name: (tuple(t.dims), int(t.data_type)) for t in graph.initializer
     }

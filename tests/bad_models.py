@@ -585,6 +585,21 @@ def ranged() -> onnx.ModelProto:
 
 
 @_bad("n_big.*'big'")
+def ranged_for_a_branch() -> onnx.ModelProto:
+    """Inference would follow the row's elements through the sum."""
+    branch = helper.make_graph(
+        [node("Add", "big step", "more")], "branch", [], [value("more", None)]
+    )
+    nodes = [
+        node("Range", "from to step", "big"),
+        node("If", "which", "y", then_branch=branch, else_branch=branch),
+    ]
+    ends = {"from": np.float32(0), "to": np.float32(1e12), "step": np.float32(1)}
+    which = value("which", [], TensorProto.BOOL)
+    return model_of(nodes, [which], [value("y", None)], **ends)
+
+
+@_bad("n_big.*'big'")
 def ranged_and_added() -> onnx.ModelProto:
     """A row that is too long, where something else is wrong too."""
     model = ranged()
