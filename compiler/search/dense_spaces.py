@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from veltair.compiler.kernels import batch_matmul, direct_plan, winograd
-from veltair.compiler.kernels.choices import DirectChoice, MatmulChoice, WinogradChoice
+from veltair.compiler.kernels.choices import DirectChoice, MatmulChoice
 from veltair.compiler.kernels.spec import LANES, BatchMatmulSpec, ConvSpec, MatmulSpec
 from veltair.compiler.kernels.tiling import (
     MAX_BLOCKS,
