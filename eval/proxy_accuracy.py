@@ -25,7 +25,7 @@ from veltair.eval.simulated_counters import SOURCES, simulated
 from veltair.proxy.calibration import control
 from veltair.proxy.calibration_record import CalibrationRecord
 from veltair.proxy.calibration_report import compared
-from veltair.proxy.observations import noise_of, observations_of, table_of
+from veltair.proxy.observations import levels_of, noise_of, observations_of, table_of
 from veltair.proxy.principal_components import carried, components_of
 from veltair.proxy.training import best_subset, data_of, held_out, model_of, source_sets
 from veltair.proxy.windows import windows_of
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from veltair.proxy.training import Data
 
 _LAYERS = 40  # that are simulated
+_PARTS = 10  # of the rows, by level
 
 
 def command(
@@ -72,7 +73,7 @@ def measured(record: CalibrationRecord) -> dict[str, Any]:
         )
     observations = observations_of(record, steady.kept)
     settings = [str(setting) for setting in record.header.settings]
-    levels = {each.setting: each.level for each in observations}
+    levels = levels_of(turns, len(settings))
     return {
         "machine": record.header.machine,
         "artifacts": sorted(record.header.artifacts),
@@ -83,7 +84,7 @@ def measured(record: CalibrationRecord) -> dict[str, Any]:
         "noise": noise_of(turns),
         "settings": [
             {"setting": settings[number], "level": level}
-            for number, level in sorted(levels.items())
+            for number, level in enumerate(levels.tolist())
         ],
         "slowdowns": slowdowns_of(observations, record),
         **both_rows(observations),
@@ -124,13 +125,14 @@ def accuracy_of(observations: Sequence[Observation]) -> dict[str, Any]:
 def told_levels(data: Data) -> list[dict[str, Any]]:
     """What the chosen features say at each level, on unseen layers (Fig. 11b)."""
     predicted, _ = held_out(best_subset, data)
+    order = np.argsort(data.level, kind="stable")
     return [
         {
-            "level": float(level),
-            "rows": int((data.level == level).sum()),
-            "told": spread(predicted[data.level == level]),
+            "level": float(data.level[rows].mean()),
+            "rows": len(rows),
+            "told": spread(predicted[rows]),
         }
-        for level in np.unique(data.level)
+        for rows in np.array_split(order, min(_PARTS, len(order)))
     ]
 
 
@@ -138,7 +140,8 @@ def slowdowns_of(
     observations: Sequence[Observation], record: CalibrationRecord
 ) -> list[dict[str, Any]]:
     """Of each layer, over its versions, what it loses beside what disturbs most (Fig. 6)."""
-    highest = max(observations, key=lambda each: each.level).setting
+    turns = [turn for turn in record.turns if turn.round in {each.round for each in observations}]
+    highest = int(levels_of(turns, len(record.header.settings)).argmax())
     names = {work.key: f"{work.model} {work.name}" for work in record.header.works}
     found = []
     for layer in sorted({each.layer for each in observations}):

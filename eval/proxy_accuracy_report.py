@@ -30,8 +30,7 @@ _MEASURED = """\
 ## Measured: {cpu}, {cores} cores
 
 Layers of {artifacts}, {minutes:.0f} minutes; {rounds_kept} of {rounds} rounds kept, the control
-within {drift:.0%}. Levels up to {highest_level:.2f}, and two measurements of the same level differ
-by {noise:.3f}.
+within {drift:.0%}. Levels up to {highest_level:.2f}, off by {noise:.3f}, usually.
 """
 
 _NOT_MEASURED = """\

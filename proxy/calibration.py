@@ -12,7 +12,7 @@ import numpy as np
 
 from veltair.proxy.calibration_record import Slot, Turn
 from veltair.proxy.levels import LEAST_STEP
-from veltair.proxy.observations import levels_of, noise_of
+from veltair.proxy.observations import noise_of, slot_levels
 from veltair.proxy.steadiness import FEWEST_ROUNDS, Steadiness, steadiness
 from veltair.runtime.errors import SourceError, VeltairError
 
@@ -31,7 +31,8 @@ WINDOW_S = 0.12  # the probe walks some ten times in it
 _SETTLE_S = 0.003  # until the bubbles' memory is where it will stay
 _PASSES = 5
 _FEWEST_RUNS = 3
-_SLOT_S = WINDOW_S + 0.012  # with what is around it
+_HIGH = 95  # percentile of the levels that must be above the noise
+_SLOT_S = WINDOW_S + 0.015  # with what is around it
 _PLANNED_ROUNDS = 4
 FEWEST_WORKS = 8
 
@@ -69,18 +70,23 @@ class Bench:
     def _slot(self, header: Header, work: int, setting: int) -> Slot:
         header.settings[setting].begin(self.disturber)
         time.sleep(_SETTLE_S)
-        pass_ns = np.empty(_PASSES, np.int64)
-        self.reference.time(pass_ns)
+        before_ns = self._reference_ns()
         self._read()  # what is read next is of the runs alone
         times = self.runner.run(header.works[work], seconds=WINDOW_S, count=_FEWEST_RUNS)
+        readings = self._read()
         return Slot(
             setting=setting,
-            reference_ns=float(np.median(pass_ns)),
+            reference_ns=(before_ns + self._reference_ns()) / 2,
             run_ns=int(np.median(times)),
             total_ns=sum(times),
             runs=len(times),
-            readings=self._read(),
+            readings=readings,
         )
+
+    def _reference_ns(self) -> float:
+        pass_ns = np.empty(_PASSES, np.int64)
+        self.reference.time(pass_ns)
+        return float(np.median(pass_ns))
 
     def _read(self) -> dict[str, Reading]:
         found: dict[str, Reading] = {}
@@ -161,12 +167,12 @@ def trouble_of(record: CalibrationRecord, seen: Steadiness) -> str:
             "or less"
         )
     turns = [turn for turn in record.turns if turn.round in seen.kept]
-    highest = float(levels_of(turns, len(record.header.settings)).max())
+    high = float(np.percentile(np.concatenate([slot_levels(turn) for turn in turns]), _HIGH))
     noise = noise_of(turns)
-    if highest < 2 * max(noise, LEAST_STEP):
+    if high < 2 * max(noise, LEAST_STEP):
         return (
-            f"beside what disturbs most, the reference kernel is slower by {highest:.1%}, and two "
-            f"measurements of the same differ by {noise:.1%}, so there are no levels to tell apart"
+            f"the reference kernel is slower by {high:.1%} where it is disturbed most, and by "
+            f"{noise:.1%} more or less with nothing beside, so there are no levels to tell apart"
         )
     return ""
 

@@ -53,7 +53,7 @@ class Slot(_Record, frozen=True, kw_only=True):
 
     Attributes:
         setting: its number in the header.
-        reference_ns: time of the reference kernel beside it, just before.
+        reference_ns: time of the reference kernel beside it, just before and after.
         run_ns: median time of a run of the layer.
         total_ns: of all runs.
         runs: how many there were.

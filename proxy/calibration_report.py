@@ -34,7 +34,7 @@ def lines_of(
     """
     turns = [turn for turn in record.turns if turn.round in rounds]
     levels = levels_of(turns, len(record.header.settings))
-    yield "levels:"
+    yield "levels, usually:"
     for setting, level in zip(record.header.settings, levels, strict=True):
         yield f"  {level:6.3f}  {setting}"
     yield from _component_lines(data_of(table, sorted(set(table.sources))))

@@ -1,9 +1,11 @@
 """What training learns from: features beside the level that was there, one row a slot.
 
-The level of a setting is the median slow-down of the reference kernel beside it, over the whole
-record. `self` isn't read while a record is made: what a server's own blocks would have told is
-reckoned here, from the layer's time in the slot against its profile. The profile of a layer is its
-times alone and beside the setting of the highest level, in other rounds than the slot's.
+The level of a slot is the slow-down of the reference kernel in it: what disturbs isn't always the
+same, since a hypervisor moves its virtual processors, which then share a cache or don't.
+
+`self` isn't read while a record is made: what a server's own blocks would have told is reckoned
+here, from the layer's time in the slot against its profile. The profile of a layer is its time
+alone and what a level adds to it, in other rounds than the slot's.
 """
 
 from __future__ import annotations
@@ -122,18 +124,17 @@ def observations_of(record: CalibrationRecord, rounds: Iterable[int]) -> list[Ob
     """
     chosen = set(rounds)
     turns = [turn for turn in record.turns if turn.round in chosen]
-    levels = levels_of(turns, len(record.header.settings))
-    profiles = _Profiles(turns, levels)
+    profiles = _Profiles(turns)
     found = []
     for turn in turns:
         layer = record.header.works[turn.work].key
-        for slot in turn.slots:
+        for slot, level in zip(turn.slots, slot_levels(turn), strict=True):
             found.append(
                 Observation(
                     layer=layer,
                     round=turn.round,
                     setting=slot.setting,
-                    level=float(levels[slot.setting]),
+                    level=float(level),
                     slowdown=slot.run_ns / _alone(turn, "run_ns") - 1,
                     readings=slot.readings,
                     own=profiles.own_blocks(turn, slot),
@@ -142,8 +143,16 @@ def observations_of(record: CalibrationRecord, rounds: Iterable[int]) -> list[Ob
     return found
 
 
+def slot_levels(turn: Turn) -> NDArray[np.float64]:
+    """Returns the level of each slot: what slowed the reference kernel in it, 0 at least."""
+    reference = np.array([slot.reference_ns for slot in turn.slots])
+    levels = (reference / _alone(turn, "reference_ns") - 1).clip(min=0.0)
+    levels[[slot.setting == 0 for slot in turn.slots]] = 0.0
+    return levels
+
+
 def levels_of(turns: Sequence[Turn], settings: int) -> NDArray[np.float64]:
-    """Returns the level of each setting: the median over turns, 0 at least."""
+    """Returns the usual level of each setting: the median over turns, 0 at least."""
     ratios: list[list[float]] = [[] for _ in range(settings)]
     for turn in turns:
         alone = _alone(turn, "reference_ns")
@@ -155,41 +164,42 @@ def levels_of(turns: Sequence[Turn], settings: int) -> NDArray[np.float64]:
 
 
 def noise_of(turns: Sequence[Turn]) -> float:
-    """Returns what two measurements of the same level differ by: those with nothing beside."""
+    """Returns by how much a slot's level is off, usually: by the slots with nothing beside."""
     ratios = []
     for turn in turns:
         first, second = (slot.reference_ns for slot in turn.slots if slot.setting == 0)
         ratios.append(second / first)
     low, high = np.percentile(ratios, [10, 90])
-    return float((high - low) / np.sqrt(len(ratios)))  # about two standard errors of a median
+    return float(high - low) / 2
 
 
 class _Profiles:
-    """Times of each layer alone and at the highest level, without the round that is asked about."""
+    """Times of each layer alone and what a level adds, without the round that is asked about."""
 
-    def __init__(self, turns: Sequence[Turn], levels: NDArray[np.float64]) -> None:
-        self._highest = int(np.argmax(levels))
-        self._level = float(levels[self._highest])
-        self._times: dict[int, dict[int, tuple[float, float]]] = {}
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        self._seen: dict[int, dict[int, tuple[float, float, float]]] = {}
         for turn in turns:
-            at_highest = next(slot for slot in turn.slots if slot.setting == self._highest)
-            times = (_alone(turn, "mean_ns"), at_highest.total_ns / at_highest.runs)
-            self._times.setdefault(turn.work, {})[turn.round] = times
+            alone_ns = _alone(turn, "mean_ns")
+            levels = slot_levels(turn)
+            added = [slot.total_ns / slot.runs - alone_ns for slot in turn.slots]
+            sums = (alone_ns, float(levels @ np.array(added)), float(levels @ levels))
+            self._seen.setdefault(turn.work, {})[turn.round] = sums
 
     def own_blocks(self, turn: Turn, slot: Slot) -> Blocks | None:
-        """What a server's blocks would have told; None without a profile, or a level at all."""
-        others = [times for number, times in self._times[turn.work].items() if number != turn.round]
-        if not others or self._level <= 0:
+        """What a server's blocks would have told; None without a profile, or a level in it."""
+        others = np.array(
+            [sums for number, sums in self._seen[turn.work].items() if number != turn.round]
+        )
+        if not len(others) or others[:, 2].sum() <= 0:
             return None
-        alone_ns, disturbed_ns = np.median(np.array(others), axis=0)
+        alone_ns = float(np.median(others[:, 0]))
         # Of a run, by how much it is longer at a slow-down of 1; one that is shorter says nothing.
-        sensitivity_ns = max((disturbed_ns - alone_ns) / self._level, 0.0)
-        excess_ns = slot.total_ns - slot.runs * alone_ns
+        sensitivity_ns = max(float(others[:, 1].sum() / others[:, 2].sum()), 0.0)
         return Blocks(
             blocks=slot.runs,
             took_ns=slot.total_ns,
             alone_ns=round(slot.runs * alone_ns),
-            excess=excess_ns * sensitivity_ns,
+            excess=(slot.total_ns - slot.runs * alone_ns) * sensitivity_ns,
             weight=slot.runs * sensitivity_ns**2,
         )
 

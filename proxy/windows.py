@@ -67,7 +67,7 @@ def _joined(parts: Sequence[Observation]) -> Observation:
         layer=" & ".join(each.layer for each in parts),
         round=parts[0].round,
         setting=parts[0].setting,
-        level=parts[0].level,
+        level=float(np.mean([each.level for each in parts])),
         slowdown=float(np.mean([each.slowdown for each in parts])),
         readings={
             name: together([each.readings[name] for each in parts]) for name in sorted(common)

@@ -21,7 +21,9 @@ def test_the_papers_two_counters_are_compared_with_the_best_subset() -> None:
     assert len(kinds["two"]["r2_folds"]) == 5
     assert found["best"] == "perf-uncore"
     assert (found["rows"], found["layers"]) == (160, 10)
-    assert found["told"][0]["level"] == 0.0
+    levels = [each["level"] for each in found["told"]]
+    assert levels == sorted(levels)
+    assert sum(each["rows"] for each in found["told"]) == 160
     told = [each["told"]["p50"] for each in found["told"]]
     assert told[-1] > told[0]
 

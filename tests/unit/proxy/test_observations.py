@@ -19,6 +19,16 @@ def test_a_level_is_the_median_slowdown_of_the_reference() -> None:
     assert levels_of([turn(0, of=0, levels=(0.0, -0.2, 0.1))], 3) == pytest.approx([0, 0, 0.1])
 
 
+def test_each_slot_has_its_own_level(tmp_path: Path) -> None:
+    # What was beside the first turn's layer shared no cache with it.
+    apart = [turn(0, of=0, levels=(0.0, 0.0, -0.1)), turn(1, of=0), turn(2, of=0)]
+    found = observations_of(record(tmp_path / "r", apart), (0, 1, 2))
+    assert [each.level for each in found] == pytest.approx([0, 0, 0, 0, 0, 0, 0.5, 1, 0, 0, 0.5, 1])
+    table = table_of(found)
+    assert table.values[:3, 0] == pytest.approx(0.0)
+    assert table.values[4:, 0] == pytest.approx(table.level[4:])
+
+
 def test_own_blocks_tell_the_level_whatever_the_layer_feels(tmp_path: Path) -> None:
     turns = [
         turn(number, of=work, sensitivity=0.2 + work) for number in range(3) for work in range(2)
