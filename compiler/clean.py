@@ -31,7 +31,7 @@ from veltair.compiler.definitions import (
 )
 from veltair.compiler.fold import fold_constants
 from veltair.compiler.inference import inferred, value_shapes
-from veltair.compiler.nodes import all_nodes, describe, subgraphs
+from veltair.compiler.nodes import all_nodes, describe, put_in_order, subgraphs
 from veltair.compiler.onnx_file import LARGE_BYTES, load_weights, read_model
 from veltair.compiler.onnx_process import CrashError, onnx_process
 from veltair.runtime.errors import InputError, UnsupportedOperatorError
@@ -333,6 +333,7 @@ def _clean_alone(
     Raises:
         VeltairError: by ONNX's rules too, it is no valid model.
     """
+    put_in_order(model.graph)
     for opset in dict.fromkeys((opset_of(model), stated)):
         _state_opset(model, opset)
         with contextlib.suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):

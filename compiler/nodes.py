@@ -52,6 +52,27 @@ def tensor_reads(node: onnx.NodeProto) -> tuple[str, ...]:
     return tuple(names)
 
 
+def put_in_order(graph: onnx.GraphProto) -> None:
+    """Moves each node of an acyclic graph behind those whose results it reads; the rest stays."""
+    producers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    placed: dict[int, None] = {}
+    for index in range(len(graph.node)):
+        waiting = [index]
+        while waiting:
+            reads = tensor_reads(graph.node[waiting[-1]])
+            sources = {producers[name] for name in reads if name in producers}
+            missing = sorted(sources - placed.keys(), reverse=True)
+            if missing:
+                waiting += missing
+            else:
+                placed[waiting.pop()] = None
+    if list(placed) == sorted(placed):
+        return
+    nodes = [graph.node[index] for index in placed]
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
 def _free_names(graph: onnx.GraphProto) -> list[str]:
     """Names that a subgraph reads and doesn't define."""
     known = {value.name for value in graph.input} | {t.name for t in graph.initializer}

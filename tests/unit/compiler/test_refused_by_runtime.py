@@ -55,6 +55,26 @@ def test_constants_are_folded_and_weights_kept(tmp_path: Path) -> None:
     assert (numpy_helper.to_array(two) == 2).all()
 
 
+def test_nodes_are_put_in_order(tmp_path: Path) -> None:
+    """ONNX Runtime would do so."""
+    model = shifting()
+    model.graph.node.extend(
+        [
+            helper.make_node("Identity", ["late"], ["z"]),
+            helper.make_node("BitShift", ["y", "two"], ["late"], direction="RIGHT"),
+        ]
+    )
+    model.graph.node.reverse()
+    model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.INT16, [600]))
+    path = saved(tmp_path, model)
+    made = {*(t.name for t in model.graph.initializer), "x"}
+    for node in load_clean(path, {}).graph.node:
+        assert made >= {name for name in node.input if name != "two"}
+        made.update(node.output)
+    assert {"y", "z"} <= made
+    read_graph(Source(path=path, shapes={}, lanes=16, values={}))
+
+
 def test_a_node_that_draws_is_not_folded() -> None:
     nodes = [
         helper.make_node("RandomUniformLike", ["one"], ["r"]),
