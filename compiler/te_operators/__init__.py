@@ -21,6 +21,7 @@ from veltair.compiler.te_operators.elements import (
 from veltair.compiler.te_operators.fourier import dft, stft
 from veltair.compiler.te_operators.places import (
     bool_reduction,
+    constant_of_shape,
     eye_like,
     one_hot,
     pad,
@@ -38,6 +39,7 @@ from veltair.compiler.te_operators.sums import (
 OPERATORS: Mapping[str, Operator] = {
     "BitCast": bit_cast,
     "BitShift": bit_shift,
+    "ConstantOfShape": constant_of_shape,
     "ConvInteger": conv_integer,
     "CumProd": cum_prod,
     "CumSum": cum_sum,

@@ -1,7 +1,8 @@
-"""Operators that move elements: `Pad`, `OneHot`, `EyeLike`, `ReverseSequence`."""
+"""Operators that place elements: `Pad`, `OneHot`, `ConstantOfShape`, `ReverseSequence`, ..."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,33 @@ import onnx
 from onnx import helper
 from tvm import te, tirx
 
+from veltair.compiler.binding import Array
 from veltair.compiler.te_operators.call import Call, Expr, Tensor
+
+_LARGE_BYTES = 1 << 20
+
+
+def constant_of_shape(call: Call) -> Expr | None:
+    """`ConstantOfShape` that is too large to lie among the weights, and so is written by a run."""
+    shape = _known(call)
+    sizes = [] if shape is None else [int(size) for size in shape]
+    fill = call.attrs.get("value")
+    value = np.zeros(1, np.float32) if fill is None else onnx.numpy_helper.to_array(fill)
+    if math.prod(sizes) * value.itemsize < _LARGE_BYTES:
+        return None
+
+    def constant_of_shape() -> Tensor:
+        element = tirx.const(value.item(), value.dtype.name)
+        return te.compute(sizes, lambda *_: element, name="constant_of_shape")
+
+    return call.emit(constant_of_shape)
+
+
+def _known(call: Call) -> Array | None:
+    try:
+        return call.value(0)
+    except NotImplementedError:
+        return None
 
 
 def pad(call: Call) -> Expr:

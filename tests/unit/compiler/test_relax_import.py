@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from veltair.compiler.clean import infer_shapes
 from veltair.compiler.graph import Graph, Op, from_model
@@ -60,6 +60,22 @@ def test_several_outputs_and_values_that_are_the_same() -> None:
         ("copy", ("x",), ("input",)),
     ]
     assert region.shapes == {"first/lv.0": ((1, 2, 8), "float32")}
+
+
+@pytest.mark.parametrize("rows", [100, 50_000])
+def test_a_large_constant_of_one_value_is_computed(rows: int) -> None:
+    """A file of a few bytes can ask for gigabytes, which must not lie among the weights."""
+    sizes = numpy_helper.from_array(np.array([rows, 1, 8]), "s")
+    fill = numpy_helper.from_array(np.float32([2.5]))
+    nodes = [
+        helper.make_node("ConstantOfShape", ["s"], ["c"], value=fill),
+        helper.make_node("Mul", ["x", "c"], ["y"]),
+    ]
+    graph, operation = region_of(nodes, ["y"], [sizes])
+    calls = lower_region(graph, operation.replaced(inputs=("x", "s")), {"s": (3,)}).calls
+    assert calls[-1].outputs == ("y",)
+    constants = [i for call in calls for i in call.inputs if not isinstance(i, str)]
+    assert sum(constant.size for constant in constants) == (0 if rows > 100 else rows * 8)
 
 
 def test_elementwise_run_becomes_one_kernel() -> None:
