@@ -61,7 +61,8 @@ def _with_functions(model: onnx.ModelProto, wanted: Collection[tuple[str, str]])
 
     ONNX's own inliner asks for the type of every input of these, also of one that isn't there.
     """
-    types = {value.name: value.type for value in (*model.graph.input, *model.graph.value_info)}
+    values = (*model.graph.input, *model.graph.value_info, *model.graph.output)
+    types = {value.name: value.type for value in values}
     for tensor in model.graph.initializer:
         types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
     opset = opset_of(model)
@@ -71,7 +72,8 @@ def _with_functions(model: onnx.ModelProto, wanted: Collection[tuple[str, str]])
         if (node.domain, node.op_type) not in wanted or "" not in node.input:
             continue
         schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
-        if not schema.has_context_dependent_function:
+        read = [name for name in node.input if name]
+        if not schema.has_context_dependent_function or not types.keys() >= set(read):
             continue
         known = [types[name] if name else onnx.TypeProto() for name in node.input]
         function = onnx.FunctionProto()

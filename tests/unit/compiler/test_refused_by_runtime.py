@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from veltair.compiler.clean import load_clean
+from veltair.compiler.definitions import inline
 from veltair.compiler.fold import fold_constants
 from veltair.compiler.front import Source, read_graph
 from veltair.compiler.reference import reference_run
@@ -53,6 +54,23 @@ def test_constants_are_folded_and_weights_kept(tmp_path: Path) -> None:
     assert [n.op_type for n in model.graph.node] == ["BitShift"]
     two = next(t for t in model.graph.initializer if t.name == "two")
     assert (numpy_helper.to_array(two) == 2).all()
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_a_definition_may_read_an_output_of_the_graph(typed: bool) -> None:
+    """Whether its type is known or not."""
+    model = model_of(
+        [
+            helper.make_node("Relu" if typed else "Unheard", ["x"], ["r"]),
+            helper.make_node("Clip", ["r", "", "most"], ["y"]),
+        ],
+        TensorProto.FLOAT,
+        weights=[numpy_helper.from_array(np.float32(6), "most")],
+        opset=13,
+    )
+    model.graph.output.append(onnx.ValueInfoProto(name="r"))
+    kinds = {node.op_type for node in inline(model, {"Clip"}).graph.node}
+    assert "Clip" not in kinds
 
 
 def test_nodes_are_put_in_order(tmp_path: Path) -> None:
