@@ -205,11 +205,19 @@ def _readable(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
     try:
         _spread_slopes(model)
         return onnx.version_converter.convert_version(model, OLDEST_OPSET)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+    except _UNCONVERTED as error:
         raise InputError(
             f"{path}: opset {opset}, which ONNX can't convert to {OLDEST_OPSET} "
             f"({_first_line(error)}); export the model with opset {OLDEST_OPSET} to {newest}"
         ) from error
+
+
+_UNCONVERTED = (
+    onnx.shape_inference.InferenceError,
+    onnx.version_converter.ConvertError,
+    RuntimeError,
+    ValueError,
+)
 
 
 def _spread_slopes(model: onnx.ModelProto) -> None:

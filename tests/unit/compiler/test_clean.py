@@ -114,6 +114,18 @@ def test_an_old_opset_that_onnx_cannot_convert_is_refused(tmp_path: Path) -> Non
         load_clean(saved(tmp_path, model), {})
 
 
+def test_an_old_model_whose_weights_are_no_inputs_is_refused(tmp_path: Path) -> None:
+    """The format wanted it then; ONNX's converter still does."""
+    model = conv_bn_model([1, 3, 8, 8], 5)
+    model.ir_version = 3
+    kept = [value for value in model.graph.input if value.name == "x"]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    assert model.graph.initializer
+    with pytest.raises(InputError, match=r"opset 5, which ONNX can't convert to 7 \(.*undefined"):
+        load_clean(saved(tmp_path, model), {})
+
+
 @pytest.mark.parametrize(("op", "domain"), [("Frobnicate", ""), ("Fused", "com.example")])
 def test_unknown_operator_is_named_with_its_place(tmp_path: Path, op: str, domain: str) -> None:
     model = conv_bn_model([1, 3, 8, 8])
