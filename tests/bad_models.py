@@ -277,6 +277,13 @@ def too_few_inputs() -> onnx.ModelProto:
     return model_of([node("Add", "x", "y")], [X], [Y])
 
 
+@_bad("n_y.*num_scan_inputs is 4611686018427387904.*from 1 to its 1 inputs")
+def scan_of_more_inputs_than_it_has() -> onnx.ModelProto:
+    """ONNX's inference counts to it."""
+    body = helper.make_graph([], "body", [], [])
+    return model_of([node("Scan", "x", "y", body=body, num_scan_inputs=1 << 62)], [X], [Y])
+
+
 @_bad("n_w")
 def empty_constant() -> onnx.ModelProto:
     return model_of([node("Constant", "", "w"), node("Add", "x w", "y")], [X], [Y])

@@ -1,4 +1,4 @@
-"""Attributes that something is divided by or moves in steps of."""
+"""Attributes that something is divided by, moves in steps of, or counts to."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ _POSITIVE = (
 
 
 def check_attributes(path: Path, model: onnx.ModelProto) -> None:
-    """Checks the numbers that inference doesn't, and that what comes later divides by.
+    """Checks the numbers that inference doesn't, and that what comes later divides by or counts to.
 
     Raises:
-        InputError: one isn't positive.
+        InputError: one isn't positive, or a `Scan` has more inputs to scan than it has.
     """
     for node in all_nodes(model.graph):
         for attribute in node.attribute:
+            if attribute.name == "num_scan_inputs" and not 1 <= attribute.i <= len(node.input):
+                raise InputError(
+                    f"{path}: {describe(node)}: its num_scan_inputs is {attribute.i}, and must be "
+                    f"from 1 to its {len(node.input)} inputs; export the model again"
+                )
             if attribute.name not in _POSITIVE or node.domain not in ("", "ai.onnx"):
                 continue
             single = [attribute.i] if attribute.type == onnx.AttributeProto.INT else []
