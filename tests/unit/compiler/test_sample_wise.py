@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from compiling import Quiet
+from compiling import Quiet, options_alone
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -20,7 +20,6 @@ from veltair.compiler.building import Builder
 from veltair.compiler.passes import allocation
 from veltair.compiler.pipeline import CompileOptions, compile_model
 from veltair.compiler.sample_wise import choose
-from veltair.runtime.artifact import available_isa
 from veltair.runtime.manifest import Batch, Manifest
 from veltair.runtime.model import Model
 
@@ -88,20 +87,7 @@ def growing(path: Path) -> Path:
 
 def options_of(tmp_path: Path, write: Callable[[Path], Path] = network) -> CompileOptions:
     tmp_path.mkdir(exist_ok=True)
-    return CompileOptions(
-        model=write(tmp_path / "m.onnx"),
-        repository=tmp_path / "repository",
-        name="m",
-        version=1,
-        qos_ns=0,
-        shapes={},
-        isa=available_isa() or "x86-64-v3",
-        jobs=1,
-        force=False,
-        shipped_logs=False,
-        log=tmp_path / "none.jsonl",
-        batches=(SIZE,),
-    )
+    return options_alone(write(tmp_path / "m.onnx"), batches=(SIZE,))
 
 
 @pytest.mark.parametrize("seed", range(6))
