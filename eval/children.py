@@ -24,6 +24,8 @@ def child(
     command: Sequence[str],
     stdout: IO[str] | int | None = None,
     stderr: IO[str] | int | None = None,
+    *,
+    pass_fds: Sequence[int] = (),
 ) -> Iterator[subprocess.Popen[str]]:
     """Runs a command in a session of its own, and ends that session on the way out.
 
@@ -35,6 +37,7 @@ def child(
         command: program and arguments.
         stdout: as of `subprocess.Popen`.
         stderr: as of `subprocess.Popen`.
+        pass_fds: as of `subprocess.Popen`.
 
     Yields:
         The process.
@@ -45,6 +48,7 @@ def child(
         stderr=stderr,
         text=True,
         start_new_session=True,
+        pass_fds=pass_fds,
         preexec_fn=stop_with_parent,  # noqa: PLW1509 # one prctl, nothing of Python's
     )
     try:

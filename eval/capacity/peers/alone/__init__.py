@@ -1,0 +1,1 @@
+"""What also runs in the environments of the servers: it imports nothing of Veltair's."""
