@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from veltair.compiler.search.samples import read_search
+from veltair.eval.page.document import write
 from veltair.eval.report.layers import model_report
 from veltair.eval.report.page import render
 from veltair.runtime.artifact import resolve_folder
 from veltair.runtime.errors import InputError
-from veltair.runtime.files import write_whole
 from veltair.runtime.manifest import read_manifest
 
 REPORT_FILE = "report.html"
@@ -37,12 +37,7 @@ def command(
         raise InputError(f"--output {target}: there is no folder {target.parent}; create it first")
     report = model_report(read_manifest(folder), read_search(folder))
     page = render(report)
-    try:
-        write_whole(target, page.encode())
-    except OSError as error:
-        raise InputError(
-            f"--output {target}: can't be written ({error.strerror}); give another file"
-        ) from error
+    write(target, page)
     print(f"{target}: {len(report.layers)} layers, {len(page.encode()) / 1e6:.1f} MB")
     for sentence in report.missing:
         print(f"not in it: {sentence}")

@@ -16,6 +16,45 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+# Figures whose drawing has an extent, and those that were drawn at all.
+FIGURES = """(() => {
+  const figures = Array.from(document.querySelectorAll("figure"));
+  const drawn = figures.filter((figure) => {
+    const marks = figure.querySelectorAll("svg :is(.line, circle, .shape, .bar, .dots, .note)");
+    return Array.from(marks).some((mark) => {
+      const box = mark.getBoundingClientRect();
+      return box.width > 0 || box.height > 0;
+    });
+  });
+  return [figures.length, drawn.length];
+})()"""
+
+# The worst contrast between a text and what is behind it.
+CONTRAST = """(() => {
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => {
+    const part = [r, g, b].map((v) => v / 255)
+      .map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * part[0] + 0.7152 * part[1] + 0.0722 * part[2];
+  };
+  const behind = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const color = parse(getComputedStyle(e).backgroundColor);
+      if (color.length < 4 || color[3] > 0) return color;
+    }
+    return [255, 255, 255];
+  };
+  let worst = 100;
+  const words = "p, h1, h2, h3, li, td, th, text, button, dt, dd, label, summary, output, a";
+  for (const e of document.querySelectorAll(words)) {
+    const style = getComputedStyle(e);
+    const ink = light(parse(e instanceof SVGElement ? style.fill : style.color));
+    const ground = light(behind(e));
+    worst = Math.min(worst, (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05));
+  }
+  return worst;
+})()"""
+
 _HIGH = 10  # out of the way of the numbers that Chromium reads from and writes to
 
 

@@ -6,7 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from veltair.compiler.versions import model_losses
-from veltair.eval.report.plot import Plot, doubling, linear, whole
+from veltair.eval.page.plot import Plot, colour, doubling, linear, whole
+from veltair.eval.page.text import bytes_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,30 +17,8 @@ if TYPE_CHECKING:
     from veltair.compiler.search.samples import Sample
     from veltair.eval.report.layers import LayerReport, ModelReport
 
-COLOURS = 8  # that the style sheet has for versions and levels
 _WIDE = 960  # of the figure of all layers; a bar has at least _BAR of it
 _BAR = 8
-
-
-def bytes_text(size: float) -> str:
-    """A size, e.g. `64 KiB`."""
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{size:.3g} GiB"
-
-
-def time_text(ns: float) -> str:
-    """A time, e.g. `1.25 ms`."""
-    if ns < 1e3:
-        return f"{ns:.0f} ns"
-    return f"{ns / 1e3:.3g} us" if ns < 1e6 else f"{ns / 1e6:.4g} ms"
-
-
-def colour(index: int) -> str:
-    """The style of the version or level of that number."""
-    return f"c{index % COLOURS}"
 
 
 def time_by_layer(report: ModelReport) -> Markup:

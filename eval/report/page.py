@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import TYPE_CHECKING
-
-import jinja2
-from markupsafe import Markup
 
 from veltair.compiler.fallback_summary import fallback_share
 from veltair.compiler.versions import MOST_LOSS, MOST_LOSS_ALONE
+from veltair.eval.page import document
 from veltair.eval.report import figures
 
 if TYPE_CHECKING:
     from veltair.eval.report.layers import ModelReport
 
-_FOLDER = resources.files("veltair.eval.report")
-
 
 def render(report: ModelReport) -> str:
     """Returns the page: style, script and figures are in it, and it may fetch nothing."""
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=jinja2.DictLoader({"page": _text("page.html.j2")}),
-    )
-    environment.filters |= {"time": figures.time_text, "size": figures.bytes_text}
     manifest, profile = report.manifest, report.manifest.profile
     several = any(len(layer.kept) > 1 for layer in report.layers)
-    page = environment.get_template("page")
-    return page.render(
+    return document.render(
+        "veltair.eval.report",
         report=report,
         manifest=manifest,
         fallen=[layer for layer in manifest.layers if layer.fallback is not None],
@@ -39,9 +26,6 @@ def render(report: ModelReport) -> str:
         profile=profile,
         estimated=profile.interference is not None
         and profile.interference.measured_cores < profile.cores[-1],
-        style=Markup(_text("page.css")),
-        script=Markup(_text("page.js")),
-        colour=figures.colour,
         most_loss=MOST_LOSS,
         most_loss_alone=MOST_LOSS_ALONE,
         largest_share=max(layer.share for layer in report.layers),
@@ -71,7 +55,3 @@ def render(report: ModelReport) -> str:
             "versions": sum(len(layer.versions) for layer in report.layers),
         },
     )
-
-
-def _text(name: str) -> str:
-    return (_FOLDER / name).read_text(encoding="utf-8")

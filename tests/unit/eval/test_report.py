@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 from veltair.compiler.search.samples import SEARCH_FILE
 from veltair.compiler.spare import note_removed, without_spare
 from veltair.compiler.versions import fewest
+from veltair.eval.page.plot import Plot, doubling, linear, whole
+from veltair.eval.page.text import bytes_text
 from veltair.eval.report import figures
 from veltair.eval.report.layers import model_report
 from veltair.eval.report.page import render
-from veltair.eval.report.plot import Plot, doubling, linear, whole
 from veltair.runtime.cli import app
 from veltair.runtime.errors import ArtifactError
 from veltair.runtime.manifest import MANIFEST_FILE, Fallback
@@ -38,7 +39,7 @@ def test_axes_are_round_and_hold_all_values() -> None:
     assert whole("n", 5, around=0.5).ticks == (1, 2, 3, 4, 5)
     assert len(whole("n", 200, around=0.5).ticks) <= 12
     assert linear("x", [3, 3]).part(3) == pytest.approx(0)
-    log = doubling("size", [3000, 70000], text=figures.bytes_text)
+    log = doubling("size", [3000, 70000], text=bytes_text)
     assert (log.ticks[0], log.ticks[-1]) == (2048, 131072)
     assert 0 < log.part(3000) < log.part(70000) < 1
     assert log.part(2048 * 8) == pytest.approx(0.5)
