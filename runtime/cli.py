@@ -59,6 +59,10 @@ COMMANDS = {
         module="veltair.eval.report_command",
         summary="Write an HTML page about an artifact's layers and versions.",
     ),
+    "report-eval": Command(
+        module="veltair.eval.capacity.report.command",
+        summary="Write an HTML page and tables about an evaluation.",
+    ),
     "run": Command(
         module="veltair.runtime.run_command",
         summary="Run an artifact once on given inputs.",

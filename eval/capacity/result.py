@@ -7,6 +7,7 @@ and of nothing else.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -204,6 +205,7 @@ class Result:
         capacities: of each workload and system.
         solos: of each model and system.
         gantts: of one second each.
+        cores: that the systems shared; 0: those of the machine in `origin`.
         schema: of this file.
     """
 
@@ -217,6 +219,7 @@ class Result:
     capacities: tuple[Capacity, ...]
     solos: tuple[Solo, ...]
     gantts: tuple[Gantt, ...] = field(default=())
+    cores: int = 0
     schema: int = SCHEMA
 
 
@@ -246,13 +249,23 @@ def read(folder: Path) -> Result:
         return msgspec.convert(_with_nan(raw), Result)
     except FileNotFoundError as error:
         raise InputError(f"{path}: there is no such file; veltair eval writes it") from error
+    except OSError as error:
+        raise InputError(f"{path}: can't be read ({error.strerror})") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise InputError(f"{path}: not an evaluation's result ({error})") from error
+        raise InputError(
+            f"{path}: not an evaluation's result ({error}); run veltair eval again"
+        ) from error
 
 
 def _with_nan(raw: dict[str, Any]) -> dict[str, Any]:
     """JSON has no nan: figures of no query at all are null there."""
-    for trial in raw.get("trials", ()):
-        for figures in trial.get("figures", {}).values():
-            figures.update({key: float("nan") for key, value in figures.items() if value is None})
+    figures = [trial.get("figures") for trial in _tables(raw.get("trials"))]
+    of_models = [each.values() for each in figures if isinstance(each, dict)]
+    for table in _tables([*chain.from_iterable(of_models), *_tables(raw.get("solos"))]):
+        table.update({key: float("nan") for key, value in table.items() if value is None})
     return raw
+
+
+def _tables(found: object) -> list[dict[str, Any]]:
+    """Those of a list that are tables: what else may be there is told of by the conversion."""
+    return [e for e in found if isinstance(e, dict)] if isinstance(found, list) else []

@@ -1,0 +1,137 @@
+"""What the page about an evaluation says in words: who is ahead, or why nobody is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from evaluations import OURS, PEERS, simulated_result, whole_result
+
+from veltair.eval.capacity.report import summary
+from veltair.eval.capacity.report.findings import Findings
+from veltair.eval.capacity.report.page import render
+from veltair.eval.capacity.report.tables import all_tables
+from veltair.eval.capacity.report.verdicts import best_of_ours, ratios, verdict
+from veltair.eval.capacity.result import Capacity, Result
+
+
+def with_qps(result: Result, system: str, *qps: float, state: str = "found") -> Result:
+    """The same with another capacity of a system in the light workload."""
+
+    def changed(each: Capacity) -> Capacity:
+        if (each.workload, each.system) != ("light", system):
+            return each
+        return replace(each, qps=qps, state=state)  # type: ignore[arg-type] # as tests say it
+
+    return replace(result, capacities=tuple(changed(each) for each in result.capacities))
+
+
+def of_light(result: Result) -> tuple[str, str]:
+    """What the summary says of the light workload: who is ahead, and the words."""
+    found = {name: (ahead, text) for name, ahead, text in summary.by_workload(Findings(result))}
+    return found["light"]
+
+
+def test_the_best_of_each_are_compared() -> None:
+    result = whole_result()
+    each = verdict(Findings(result), "light")
+    assert each.ours is not None
+    assert each.rival is not None
+    assert (each.ours.system, each.rival.system) == ("veltair", "openvino")
+    assert each.ratio is not None
+    assert each.ratio.median == pytest.approx(240.8 / 101, rel=0.01)
+    assert each.ratio.least == pytest.approx(240.8 * 0.98 / (101 * 1.01))
+    assert each.ratio.most == pytest.approx(240.8 * 1.01 / (101 * 0.98))
+    assert each.level == ("deadline",)
+    ahead, text = of_light(result)
+    assert ahead == "ours ahead"
+    assert "veltair, the best of ours, keeps 241 queries/s (236 to 243 in 3 repetitions)" in text
+    assert "2.38 times as many (2.31 to 2.46) as openvino (2 sessions x 2 threads)" in text
+    assert "Of ours, deadline is within the spread of the best." in text
+    assert of_light(with_qps(result, "openvino", 990, 1000, 1010))[0] == "ours behind"
+
+
+@pytest.mark.parametrize(
+    ("system", "qps", "state", "why"),
+    [
+        ("openvino", (200.0, 210.0, 238.0), "found", "the spreads of veltair and openvino overlap"),
+        # Not the best by its median, but it may be.
+        ("onnxruntime", (50.0, 60.0, 240.0), "found", "veltair and onnxruntime overlap"),
+        ("openvino", (95.0, 101.0, 110.0), "noisy", "the repetitions of openvino differ too much"),
+        ("openvino", (101.0,), "found", "how far openvino may vary"),
+    ],
+)
+def test_no_winner_is_named_where_it_is_not_sure(
+    system: str, qps: tuple[float, ...], state: str, why: str
+) -> None:
+    ahead, text = of_light(with_qps(whole_result(), system, *qps, state=state))
+    assert ahead == "no winner"
+    assert "No winner is named, since" in text
+    assert why in text
+
+
+def test_ratios_are_on_one_side_exactly_if_spreads_are_apart() -> None:
+    apart, touching = ratios([3.0, 4.0], [1.0, 2.9]), ratios([3.0, 4.0], [1.0, 3.1])
+    assert apart is not None
+    assert touching is not None
+    assert apart.least > 1 > touching.least
+    assert ratios([1.0], []) is None
+    assert ratios([1.0], [0.0]) is None
+
+
+def test_without_a_capacity_on_one_side_nothing_is_divided() -> None:
+    result = whole_result()
+    for name in PEERS[:3]:
+        result = with_qps(result, name, state="unmeetable")
+    ahead, text = of_light(result)
+    assert ahead == "no comparison"
+    assert "No peer has one: onnxruntime unmeetable; openvino unmeetable" in text
+    assert "veltair, the best of ours, keeps 241 queries/s" in text
+    for name in OURS:
+        result = with_qps(result, name, state="unmeetable")
+    assert "None of ours has a capacity" in of_light(result)[1]
+    assert " 0 queries" not in of_light(result)[1]
+
+
+def test_a_simulation_is_compared_with_the_baselines_and_called_one() -> None:
+    result = simulated_result()
+    found = Findings(result)
+    assert found.rivals == ("layer", "prema")
+    each = verdict(found, "light")
+    assert each.rival is not None
+    assert each.rival.system == "layer"
+    once = with_qps(with_qps(result, "veltair", 240.8), "layer", 150.0)
+    assert of_light(once)[0] == "ours ahead", "a simulation has no noise that one run could hide"
+    assert "the best baseline" in of_light(result)[1]
+    page = render(result)
+    assert "All figures are of the machine model <strong>Made-up 64-core model</strong>" in page
+    assert page.count("simulated on Made-up 64-core model") > 12
+    assert "simulated on" not in render(whole_result())
+
+
+def test_what_failed_or_was_skipped_is_said_and_why() -> None:
+    result = whole_result()
+    sentences = " ".join(summary.in_all(Findings(result)))
+    assert "mlserver failed and is in no comparison" in sentences
+    assert "litserve was skipped and is in no comparison" in sentences
+    assert "against null, which computes nothing, light ends at 9000 queries/s" in sentences
+    assert "took 0.5 % of the processors" in sentences
+    rows = {row[0]: row for row in all_tables(Findings(result))["systems"].rows}
+    assert rows["mlserver"][3:] == (
+        "failed",
+        "it ended with status 1 before it served: no such module <mlserver.cli>",
+        "logs/mlserver.txt",
+    )
+    assert rows["litserve"][3] == "skipped"
+    assert rows["veltair"][3] == "ran"
+    page = render(result)
+    assert "no such module &lt;mlserver.cli&gt;" in page
+    assert "the package litserve is not installed: make peers" in page
+
+
+def test_the_best_of_ours_has_a_capacity_everywhere() -> None:
+    found = Findings(whole_result())
+    best = best_of_ours(found)
+    assert best is not None
+    assert best[0] == "veltair"
+    assert "prema" not in best[1], "it has none in heavy"
