@@ -22,6 +22,10 @@ first pushes a part of that kernel's bytes out to memory, as large as gives the 
 same part of the L3 from the layer. Where all of it comes from memory, a higher level divides the
 memory's bandwidth.
 
+Neighbours that are blocks like ours take less of the L3 than bubbles: a core leaves to the others
+of its complex what is theirs, and reaches no other complex (`beside_equals`). What such neighbours
+share with all cores is the memory.
+
 Limits: cores fill complexes one after another. What a complex reads from another's cache costs
 what memory does on its link, and takes no memory bandwidth. Reading and computing overlap fully.
 There is no set of cache lines, no prefetcher and no page.
@@ -58,6 +62,10 @@ _KIB, _MIB = 1 << 10, 1 << 20
 _PARTS = ("compute", "cache", "memory", "launch")
 _SOME_ROWS = ("gather",)  # their tiles are all that they touch: rows of a table, not all of it
 _TILE_OF_ALL = ("winograd",)  # tasks share one tile, so that it isn't read once for each
+# Where `beside_equals` has levels: shares of the cores that are busy, then parts of the bandwidth.
+_BUSY = (0.0, 0.5, 1.0)
+_SPEEDS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+FULL_LEVEL = len(_BUSY) - 1  # all cores busy, all of the bandwidth
 _BYTES_A_MOVE = 4  # layers that compute nothing are said to do one operation each so many bytes
 
 
@@ -98,12 +106,14 @@ class Times:
         cache: of the busiest core's reading from the L3.
         memory: of reading from memory.
         launch: of beginning and ending.
+        read_bytes: what is read from memory.
     """
 
     compute: Floats
     cache: Floats
     memory: Floats
     launch: Floats
+    read_bytes: Floats
 
     @property
     def total(self) -> Floats:
@@ -116,6 +126,21 @@ class Times:
         return max(parts, key=parts.__getitem__)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What interference leaves of a machine, by core count and level.
+
+    Attributes:
+        slowdowns: of the reference kernel, ascending from 0: the levels.
+        left: float64[C or 1, L], parts of the L3.
+        speed: float64[C or 1, L], parts of memory's bandwidth.
+    """
+
+    slowdowns: tuple[float, ...]
+    left: Floats
+    speed: Floats
+
+
 def times(work: Work, machine: Machine, cores: Sequence[int], levels: Sequence[float]) -> Times:
     """Returns what a variant takes on each of some core counts, at each of some levels.
 
@@ -125,14 +150,21 @@ def times(work: Work, machine: Machine, cores: Sequence[int], levels: Sequence[f
         cores: from 1 to the machine's.
         levels: slow-downs of the reference kernel, from 0.
     """
+    return times_under(work, machine, cores, beside_bubbles(machine, levels))
+
+
+def times_under(
+    work: Work, machine: Machine, cores: Sequence[int], conditions: Conditions
+) -> Times:
+    """The same under any conditions."""
     asked = np.asarray(cores, dtype=np.float64)[:, None]
-    left, speed = squeezed(machine, np.asarray(levels, dtype=np.float64)[None, :])
+    left, speed = conditions.left, conditions.speed
     used = np.minimum(asked, work.extent)
     tasks = np.ceil(work.extent / used)
     core_work = work.operations / work.extent * tasks
     compute = core_work / (machine.peak_gflops * work.share)
     cache = _core_bytes(work, machine, used, tasks) / machine.caches.l3_core_gbps
-    memory = _memory_ns(work, machine, used, left, speed)
+    memory, read_bytes = _memory(work, machine, used, left, speed)
     launch = machine.launch.base_ns + (asked - 1) * machine.launch.core_ns
     shape = memory.shape
     return Times(
@@ -140,12 +172,56 @@ def times(work: Work, machine: Machine, cores: Sequence[int], levels: Sequence[f
         cache=np.broadcast_to(cache, shape),
         memory=memory,
         launch=np.broadcast_to(launch, shape),
+        read_bytes=np.broadcast_to(read_bytes, shape),
     )
 
 
 def highest_level(machine: Machine) -> float:
     """The level at which all that the reference kernel reads comes from memory."""
     return max(machine.caches.l3_core_gbps / machine.memory.core_gbps - 1, 0.0)
+
+
+def beside_bubbles(machine: Machine, levels: Sequence[float]) -> Conditions:
+    """What bubbles leave that slow the reference kernel by so much."""
+    left, speed = squeezed(machine, np.asarray(levels, dtype=np.float64)[None, :])
+    return Conditions(slowdowns=tuple(levels), left=left, speed=speed)
+
+
+def beside_equals(machine: Machine, cores: Sequence[int]) -> Conditions:
+    """What blocks leave of each other as a machine's cores fill up, then as its memory saturates.
+
+    The reference kernel runs on one core.
+
+    Args:
+        machine: whose.
+        cores: of a block.
+
+    Raises:
+        ConfigError: no level could be told: the reference kernel shares nothing.
+    """
+    together = machine.complex_cores
+    counts = np.asarray(cores, dtype=np.float64)[:, None]
+    others = 1 - counts / (together * np.ceil(counts / together))
+    busy = np.array([*_BUSY, *(1.0 for _ in _SPEEDS)])[None, :]
+    speed = np.array([*(1.0 for _ in _BUSY), *_SPEEDS])[None, :]
+    pushed = pushed_by_equals(machine)
+    highest = highest_level(machine)
+    if pushed == 0 or highest == 0:
+        raise ConfigError(
+            f"{machine.processor.name}: each core has its L3 to itself, or reads memory as fast, "
+            "so that no neighbour slows the reference kernel; simulate levels by occupancy"
+        )
+    slowdowns = pushed * busy * ((1 + highest) / speed - 1)
+    return Conditions(
+        slowdowns=tuple(map(float, slowdowns[0])),
+        left=1 - busy * others,
+        speed=np.broadcast_to(speed, (len(cores), speed.shape[1])),
+    )
+
+
+def pushed_by_equals(machine: Machine) -> float:
+    """Part of the reference kernel's L3 that blocks on all other cores take."""
+    return 1 - 1 / machine.complex_cores
 
 
 def squeezed(machine: Machine, levels: Floats) -> tuple[Floats, Floats]:
@@ -168,10 +244,13 @@ def _core_bytes(work: Work, machine: Machine, used: Floats, tasks: Floats) -> Fl
     return np.maximum(tiles, work.bytes / used)
 
 
-def _memory_ns(work: Work, machine: Machine, used: Floats, left: Floats, speed: Floats) -> Floats:
-    """The longest of what all read at the memory's rate, or at their cores', and one complex's."""
+def _memory(
+    work: Work, machine: Machine, used: Floats, left: Floats, speed: Floats
+) -> tuple[Floats, Floats]:
+    """The longest of what all read at memory's rate or their cores', and one complex's; bytes."""
     if work.bytes == 0:
-        return np.zeros(np.broadcast_shapes(used.shape, left.shape))
+        nothing = np.zeros(np.broadcast_shapes(used.shape, left.shape))
+        return nothing, nothing
     complexes = np.ceil(used / machine.complex_cores)
     share = machine.caches.l3_mib * _MIB * left
     tiles = work.extent / complexes * work.tile_bytes
@@ -187,7 +266,7 @@ def _memory_ns(work: Work, machine: Machine, used: Floats, left: Floats, speed: 
     # A complex reads from another's cache what that has read from memory already.
     everything = work.bytes * part + complexes * again
     all_ns = everything / np.minimum(rates.total_gbps, used * rates.core_gbps)
-    return np.asarray(np.maximum(link_ns, all_ns) / speed)
+    return np.asarray(np.maximum(link_ns, all_ns) / speed), np.asarray(everything)
 
 
 def work_of(

@@ -132,6 +132,15 @@ class SchedulingConfig(_Section, frozen=True, kw_only=True):
             description="partition: cores of each instance; 0: chosen by the profiles",
         ),
     ] = 0
+    threshold_cores: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            le=1_048_576,
+            description="veltair-as, veltair, veltair-deadline: a layer that needs so many cores "
+            "more than its model on average begins a block; -1: by the load, as in the paper",
+        ),
+    ] = -1
     level: Annotated[
         int,
         Meta(

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 from veltair.runtime._native import sched
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from veltair.runtime.manifest import Manifest
 
 
 def to_profile(
-    manifest: Manifest, *, qos_ns: int | None = None, priority: int = 1
+    manifest: Manifest,
+    *,
+    qos_ns: int | None = None,
+    priority: int = 1,
+    layer_bytes: Sequence[int] = (),
 ) -> sched.ModelProfile:
     """Returns the profile with its tables flattened.
 
@@ -19,6 +25,7 @@ def to_profile(
         manifest: with the profile.
         qos_ns: latency target from the arrival, 0 for none; the manifest's if not given.
         priority: the model's weight where a policy knows priorities.
+        layer_bytes: what each layer reads from memory, in the order of its times; empty: not known.
     """
     profile = manifest.profile
     return sched.ModelProfile(
@@ -37,6 +44,7 @@ def to_profile(
         parallel_extents=[
             variant.parallel_extent for layer in manifest.layers for variant in layer.variants
         ],
+        layer_bytes=layer_bytes,
         slowdowns=profile.levels,
         priority=priority,
     )

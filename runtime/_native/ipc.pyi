@@ -134,6 +134,7 @@ class Policies:
         max_block_ns: int = ...,
         margin_percent: int = ...,
         partition_cores: int = ...,
+        threshold_cores: int = ...,
         timeout_ns: int = ...,
         max_batch: int = ...,
         least_percent: int = ...,

@@ -6,6 +6,18 @@ from numpy.typing import NDArray
 
 from . import sched
 
+class SharedMemory:
+    def __init__(
+        self,
+        *,
+        gbps: float,
+        pushed: float,
+        highest: float,
+        told: bool = True,
+        error: float = 0.0,
+    ) -> None: ...
+    def slowdown(self, busy: float, wanted_gbps: float) -> float: ...
+
 def simulate(
     *,
     models: Sequence[sched.ModelProfile],
@@ -19,6 +31,7 @@ def simulate(
     decision_ns: int,
     expand_if_shorter: bool,
     level: int | None,
+    memory: SharedMemory | None = None,
     trace: bool,
     record: int | None = None,
 ) -> dict[str, Any]: ...

@@ -441,11 +441,13 @@ struct MadePolicy {
 
 MadePolicy make_made_policy(std::string_view name, int32_t total_cores,
                             const std::vector<veltair::sched::ModelProfile>& models,
-                            int64_t max_block_ns, int32_t margin_percent, int32_t partition_cores) {
+                            int64_t max_block_ns, int32_t margin_percent, int32_t partition_cores,
+                            int32_t threshold_cores) {
   MadePolicy made{.policy = veltair::sched::make_policy(name, total_cores, models,
                                                         {.max_block_ns = max_block_ns,
                                                          .margin_percent = margin_percent,
-                                                         .partition_cores = partition_cores}),
+                                                         .partition_cores = partition_cores,
+                                                         .threshold_cores = threshold_cores}),
                   .layers = {},
                   .total_cores = total_cores};
   for (const auto& model : models) made.layers.push_back(model.layers());
@@ -455,7 +457,8 @@ MadePolicy make_made_policy(std::string_view name, int32_t total_cores,
 veltair::sched::ModelProfile make_profile(
     int64_t qos_ns, std::vector<int32_t> cores, int32_t levels, std::vector<int64_t> model_ns,
     std::vector<int32_t> variants, std::vector<int64_t> layer_ns, std::vector<int64_t> layer_flops,
-    std::vector<int32_t> parallel_extents, std::vector<double> slowdowns, int32_t priority) {
+    std::vector<int32_t> parallel_extents, std::vector<int64_t> layer_bytes,
+    std::vector<double> slowdowns, int32_t priority) {
   veltair::sched::ModelProfile profile{.qos_ns = qos_ns,
                                        .priority = priority,
                                        .cores = std::move(cores),
@@ -465,6 +468,7 @@ veltair::sched::ModelProfile make_profile(
                                        .layer_ns = std::move(layer_ns),
                                        .layer_flops = std::move(layer_flops),
                                        .parallel_extents = std::move(parallel_extents),
+                                       .layer_bytes = std::move(layer_bytes),
                                        .slowdowns = std::move(slowdowns),
                                        .first_row = {}};
   profile.finish();
@@ -717,8 +721,8 @@ void bind_sched_records(nb::module_& m) {
   nb::class_<ModelProfile>(m, "ModelProfile")
       .def(nb::new_(&make_profile), nb::kw_only(), "qos_ns"_a, "cores"_a, "levels"_a, "model_ns"_a,
            "variants"_a, "layer_ns"_a, "layer_flops"_a = std::vector<int64_t>{},
-           "parallel_extents"_a = std::vector<int32_t>{}, "slowdowns"_a = std::vector<double>{},
-           "priority"_a = 1)
+           "parallel_extents"_a = std::vector<int32_t>{}, "layer_bytes"_a = std::vector<int64_t>{},
+           "slowdowns"_a = std::vector<double>{}, "priority"_a = 1)
       .def_ro("qos_ns", &ModelProfile::qos_ns)
       .def_ro("cores", &ModelProfile::cores)
       .def_ro("levels", &ModelProfile::levels)
@@ -728,6 +732,7 @@ void bind_sched_records(nb::module_& m) {
       .def_ro("layer_ns", &ModelProfile::layer_ns)
       .def_ro("layer_flops", &ModelProfile::layer_flops)
       .def_ro("parallel_extents", &ModelProfile::parallel_extents)
+      .def_ro("layer_bytes", &ModelProfile::layer_bytes)
       .def_ro("slowdowns", &ModelProfile::slowdowns)
       .def_prop_ro("layers", &ModelProfile::layers)
       .def_static("unknown", &ModelProfile::unknown)
@@ -880,7 +885,8 @@ void bind_sched(nb::module_& parent) {
   m.def("make_policy", &make_made_policy, "name"_a, "total_cores"_a, "models"_a, nb::kw_only(),
         "max_block_ns"_a = PolicyOptions{}.max_block_ns,
         "margin_percent"_a = PolicyOptions{}.margin_percent,
-        "partition_cores"_a = PolicyOptions{}.partition_cores);
+        "partition_cores"_a = PolicyOptions{}.partition_cores,
+        "threshold_cores"_a = PolicyOptions{}.threshold_cores);
   m.def("make_batching", &veltair::sched::make_batching, "name"_a);
   m.def("make_placement", &veltair::sched::make_placement, "name"_a);
   m.def("policy_names", &veltair::sched::policy_names);
@@ -971,7 +977,8 @@ void finish(veltair::sched::Recorder* recorder) {
 nb::dict simulate(const std::vector<veltair::sched::ModelProfile>& models, const MadePolicy& policy,
                   nb::handle arrival_ns, nb::handle model, int32_t cores, int32_t workers,
                   int32_t max_queue, int64_t conflict_ns, int64_t decision_ns,
-                  bool expand_if_shorter, std::optional<int32_t> level, bool trace,
+                  bool expand_if_shorter, std::optional<int32_t> level,
+                  std::optional<veltair::sim::SharedMemory> memory, bool trace,
                   std::optional<int> record) {
   const Buffer arrivals(arrival_ns, false);
   const Buffer kinds(model, false);
@@ -992,6 +999,7 @@ nb::dict simulate(const std::vector<veltair::sched::ModelProfile>& models, const
                                      .conflict_ns = conflict_ns,
                                      .decision_ns = decision_ns,
                                      .expand_if_shorter = expand_if_shorter,
+                                     .memory = memory.value_or(veltair::sim::SharedMemory{}),
                                      .trace = trace},
                                     models, *policy.policy, *interference, recorder.get());
   {
@@ -1006,9 +1014,20 @@ nb::dict simulate(const std::vector<veltair::sched::ModelProfile>& models, const
 
 void bind_sim(nb::module_& parent) {
   nb::module_ m = parent.def_submodule("sim", "A simulated machine that asks the same policies.");
+  using veltair::sim::SharedMemory;
+  nb::class_<SharedMemory>(m, "SharedMemory")
+      .def(nb::new_([](double gbps, double pushed, double highest, bool told, double error) {
+             require(gbps > 0 && pushed > 0 && pushed <= 1 && highest > 0 && error >= 0,
+                     "gbps, pushed and highest are above 0, pushed up to 1, error from 0");
+             return SharedMemory{
+                 .gbps = gbps, .pushed = pushed, .highest = highest, .told = told, .error = error};
+           }),
+           nb::kw_only(), "gbps"_a, "pushed"_a, "highest"_a, "told"_a = true, "error"_a = 0.0)
+      .def("slowdown", &SharedMemory::slowdown, "busy"_a, "wanted_gbps"_a);
   m.def("simulate", &simulate, nb::kw_only(), "models"_a, "policy"_a, "arrival_ns"_a, "model"_a,
         "cores"_a, "workers"_a, "max_queue"_a, "conflict_ns"_a, "decision_ns"_a,
-        "expand_if_shorter"_a, "level"_a.none(), "trace"_a, "record"_a = nb::none());
+        "expand_if_shorter"_a, "level"_a.none(), "memory"_a = nb::none(), "trace"_a,
+        "record"_a = nb::none());
 }
 
 // ---- ipc
@@ -1079,14 +1098,16 @@ void bind_ipc_records(nb::module_& m) {
   nb::class_<veltair::ipc::Policies>(m, "Policies")
       .def(nb::new_([](std::string scheduling, std::string batching, std::string placement,
                        int64_t max_block_ns, int32_t margin_percent, int32_t partition_cores,
-                       int64_t timeout_ns, int32_t max_batch, int32_t least_percent,
-                       int32_t executors, int32_t level, bool measured, bool admission) {
+                       int32_t threshold_cores, int64_t timeout_ns, int32_t max_batch,
+                       int32_t least_percent, int32_t executors, int32_t level, bool measured,
+                       bool admission) {
              return veltair::ipc::Policies{.scheduling = std::move(scheduling),
                                            .batching = std::move(batching),
                                            .placement = std::move(placement),
                                            .options = {.max_block_ns = max_block_ns,
                                                        .margin_percent = margin_percent,
-                                                       .partition_cores = partition_cores},
+                                                       .partition_cores = partition_cores,
+                                                       .threshold_cores = threshold_cores},
                                            .batch = {.timeout_ns = timeout_ns,
                                                      .max_batch = max_batch,
                                                      .least_percent = least_percent,
@@ -1099,6 +1120,7 @@ void bind_ipc_records(nb::module_& m) {
            "max_block_ns"_a = veltair::sched::PolicyOptions{}.max_block_ns,
            "margin_percent"_a = veltair::sched::PolicyOptions{}.margin_percent,
            "partition_cores"_a = veltair::sched::PolicyOptions{}.partition_cores,
+           "threshold_cores"_a = veltair::sched::PolicyOptions{}.threshold_cores,
            "timeout_ns"_a = veltair::ipc::BatchOptions{}.timeout_ns,
            "max_batch"_a = veltair::ipc::BatchOptions{}.max_batch,
            "least_percent"_a = veltair::ipc::BatchOptions{}.least_percent,

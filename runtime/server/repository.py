@@ -164,6 +164,7 @@ def to_policies(config: ServeConfig) -> ipc.Policies:
         max_block_ns=round(scheduling.max_block_ms * NS_PER_MS),
         margin_percent=scheduling.margin_percent,
         partition_cores=scheduling.partition_cores,
+        threshold_cores=scheduling.threshold_cores,
         timeout_ns=round(batching.timeout_ms * NS_PER_MS),
         max_batch=batching.max_batch,
         least_percent=batching.least_percent,

@@ -10,7 +10,17 @@ import numpy as np
 
 from veltair.proxy.kernel_shares import read_shares
 from veltair.proxy.machine_file import find_machine
-from veltair.proxy.machine_model import highest_level, model_bytes_of, times, work_of
+from veltair.proxy.machine_model import (
+    beside_bubbles,
+    beside_equals,
+    highest_level,
+    model_bytes_of,
+    pushed_by_equals,
+    times,
+    times_under,
+    work_of,
+)
+from veltair.runtime._native import sim
 from veltair.runtime.errors import ConfigError
 from veltair.runtime.manifest import LONGEST_NS, Profile
 
@@ -21,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from veltair.proxy.machine_file import Machine
-    from veltair.proxy.machine_model import Work
+    from veltair.proxy.machine_model import Conditions, Work
     from veltair.runtime.manifest import Manifest
     from veltair.runtime.simulate.scenario import MachineSection
 
@@ -36,11 +46,13 @@ class Modelled:
         machine: the one that is simulated.
         shares: of a core's peak, by algorithm.
         measured_on: the one that artifacts' profiles were measured on; None: it isn't known.
+        shared: whether blocks share its memory, so that levels are what they make themselves.
     """
 
     machine: Machine
     shares: Mapping[str, float]
     measured_on: Machine | None = None
+    shared: bool = False
 
 
 def modelled_machine(section: MachineSection, folder: Path) -> Modelled | None:
@@ -60,7 +72,12 @@ def modelled_machine(section: MachineSection, folder: Path) -> Modelled | None:
     measured_on = None
     if section.measured_on:
         measured_on = find_machine(section.measured_on, folder, "machine.measured_on")
-    return Modelled(machine=machine, shares=read_shares(), measured_on=measured_on)
+    return Modelled(
+        machine=machine,
+        shares=read_shares(),
+        measured_on=measured_on,
+        shared=section.interference == "shared",
+    )
 
 
 def default_levels(machine: Machine) -> tuple[float, ...]:
@@ -114,23 +131,62 @@ def on_machine(
         manifest: of the artifact.
         on: where.
         cores: ascending, of the machine.
-        levels: slow-downs of the reference kernel, ascending from 0.
+        levels: slow-downs of the reference kernel beside bubbles, ascending from 0.
     """
-    layers, tables = [], []
+    found, _ = under(manifest, on, cores, beside_bubbles(on.machine, levels))
+    return found
+
+
+def beside_others(
+    manifest: Manifest, on: Modelled, cores: Sequence[int]
+) -> tuple[Manifest, NDArray[np.int64]]:
+    """The same beside blocks like its own, with what its layers read from memory.
+
+    Returns:
+        The manifest, and int64[all versions of all layers, C, L] bytes.
+    """
+    return under(manifest, on, cores, beside_equals(on.machine, cores))
+
+
+def under(
+    manifest: Manifest, on: Modelled, cores: Sequence[int], conditions: Conditions
+) -> tuple[Manifest, NDArray[np.int64]]:
+    """The same under any conditions."""
+    layers, tables, reads = [], [], []
     for layer, works in zip(manifest.layers, works_of(manifest, on), strict=True):
-        table = np.stack([_rounded(times(work, on.machine, cores, levels).total) for work in works])
+        found = [times_under(work, on.machine, cores, conditions) for work in works]
+        table = np.stack([_rounded(each.total) for each in found])
         order = _first_in_front(table)
         tables.append(table[order])
+        reads += [np.rint(found[index].read_bytes).astype(np.int64) for index in order]
         variants = tuple(layer.variants[index] for index in order)
         layers.append(msgspec.structs.replace(layer, variants=variants))
     profile = Profile(
         machine={"cpu": on.machine.processor.name, "cores": on.machine.processor.cores},
         cores=tuple(cores),
-        levels=tuple(levels),
+        levels=conditions.slowdowns,
         layer_ns=tuple(tuple(map(_rows, table)) for table in tables),
         model_ns=_rows(np.sum([table[0] for table in tables], axis=0)),
     )
-    return msgspec.structs.replace(manifest, layers=tuple(layers), profile=profile, batches=())
+    changed = msgspec.structs.replace(manifest, layers=tuple(layers), profile=profile, batches=())
+    return changed, np.stack(reads)
+
+
+def shared_memory(machine: Machine, *, told: bool, error: float) -> sim.SharedMemory:
+    """What a simulated machine's blocks do to each other.
+
+    Args:
+        machine: whose.
+        told: whether policies are told the level.
+        error: standard deviation of what they are told.
+    """
+    return sim.SharedMemory(
+        gbps=machine.memory.total_gbps,
+        pushed=pushed_by_equals(machine),
+        highest=highest_level(machine),
+        told=told,
+        error=error,
+    )
 
 
 def _first_in_front(table: NDArray[np.int64]) -> list[int]:

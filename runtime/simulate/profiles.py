@@ -21,6 +21,7 @@ from veltair.runtime.manifest import LONGEST_NS, MOST_CORES, read_manifest
 from veltair.runtime.policy_profile import to_profile
 from veltair.runtime.simulate.machine_profiles import (
     Modelled,
+    beside_others,
     default_levels,
     modelled_machine,
     on_machine,
@@ -142,6 +143,9 @@ def _from_model(
             "machine.model out"
         )
     manifest = read_manifest(resolve_folder(path))
+    if on.shared:
+        there, read_bytes = beside_others(manifest, on, cores)
+        return _of_manifest(there, model, read_bytes.ravel().tolist())
     return _of_manifest(
         on_machine(manifest, on, cores, levels or default_levels(on.machine)), model
     )
@@ -225,9 +229,11 @@ def _from_artifact(path: Path, model: ModelSection) -> sched.ModelProfile:
     return _of_manifest(read_manifest(resolve_folder(path)), model)
 
 
-def _of_manifest(manifest: Manifest, model: ModelSection) -> sched.ModelProfile:
+def _of_manifest(
+    manifest: Manifest, model: ModelSection, layer_bytes: Sequence[int] = ()
+) -> sched.ModelProfile:
     qos_ns = manifest.qos_ns if model.qos_ms is None else round(model.qos_ms * NS_PER_MS)
-    return to_profile(manifest, qos_ns=qos_ns, priority=model.priority)
+    return to_profile(manifest, qos_ns=qos_ns, priority=model.priority, layer_bytes=layer_bytes)
 
 
 def _from_csv(path: Path, model: ModelSection, field: str) -> sched.ModelProfile:

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veltair.proxy.machine_file import find_machine
 from veltair.runtime._native import sched, sim
 from veltair.runtime.errors import ConfigError
 from veltair.runtime.record import Line, PolicyLine, make_header, recording
 from veltair.runtime.simulate.arrivals import Arrivals, make_arrivals
+from veltair.runtime.simulate.machine_profiles import shared_memory
 from veltair.runtime.simulate.profiles import load_profiles
 from veltair.runtime.simulate.scenario import Scenario
 
@@ -114,10 +116,19 @@ def _run(
         decision_ns=round(machine.decision_us * 1000),
         expand_if_shorter=machine.expand == "if_shorter",
         level=machine.level if machine.interference == "constant" else None,
+        memory=_shared_memory(scenario),
         trace=trace,
         record=record,
     )
     return found
+
+
+def _shared_memory(scenario: Scenario) -> sim.SharedMemory | None:
+    section = scenario.machine
+    if section.interference != "shared":
+        return None
+    machine = find_machine(section.model, scenario.folder, "machine.model")
+    return shared_memory(machine, told=section.proxy == "perfect", error=section.proxy_error)
 
 
 def _first_lines(scenario: Scenario, profiles: list[sched.ModelProfile]) -> list[Line]:
@@ -138,6 +149,7 @@ def _policy_options(scenario: Scenario) -> dict[str, int]:
         "max_block_ns": round(policy.max_block_us * 1000),
         "margin_percent": policy.margin_percent,
         "partition_cores": policy.partition_cores,
+        "threshold_cores": policy.threshold_cores,
     }
 
 

@@ -70,9 +70,22 @@ class MachineSection(Section, frozen=True, kw_only=True):
         Meta(description="whether a block takes free cores whose cost makes it end later"),
     ] = "always"
     interference: Annotated[
-        Literal["constant", "occupancy"],
-        Meta(description="level of interference: `level`, or by the share of the cores in use"),
+        Literal["constant", "occupancy", "shared"],
+        Meta(
+            description="level of interference: `level`; by the share of the cores in use; or, "
+            "with model, what blocks do to each other by the L3s and the memory that they share"
+        ),
     ] = "constant"
+    proxy: Annotated[
+        Literal["perfect", "none"],
+        Meta(description="shared: whether policies are told the level, or that there is none"),
+    ] = "perfect"
+    proxy_error: Annotated[
+        float,
+        Meta(
+            ge=0, le=1000, description="shared: standard deviation of the level that they are told"
+        ),
+    ] = 0.0
     level: Annotated[
         int, Meta(ge=0, le=1000, description="index of the constant level in the profiles")
     ] = 0
@@ -107,6 +120,11 @@ class MachineSection(Section, frozen=True, kw_only=True):
             raise ValueError(f"levels = {list(self.levels)}: they ascend from 0")
         if self.measured_on and not self.model:
             raise ValueError("measured_on is only for `model`")
+        shared = self.interference == "shared"
+        if shared and (not self.model or self.levels):
+            raise ValueError('interference = "shared" needs `model`, which has its levels')
+        if not shared and (self.proxy != "perfect" or self.proxy_error > 0):
+            raise ValueError('proxy and proxy_error are only for interference = "shared"')
 
 
 class PolicySection(Section, frozen=True, kw_only=True):
@@ -136,6 +154,15 @@ class PolicySection(Section, frozen=True, kw_only=True):
         int,
         Meta(ge=0, le=4096, description="partition: cores of an instance; 0: by the profiles"),
     ] = 0
+    threshold_cores: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            le=4096,
+            description="veltair-as, veltair, veltair-deadline: a layer that needs so many cores "
+            "more than its model on average begins a block; -1: by the load, as in the paper",
+        ),
+    ] = -1
 
 
 class ModelSection(NamedSection, frozen=True, kw_only=True):

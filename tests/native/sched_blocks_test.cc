@@ -219,6 +219,15 @@ void test_veltair() {
   state.workers[1] = state.workers[2] = {};
   decision = policy->decide(state.view(), {EventKind::kBlockEnd, 0}, 0);
   CHECK(decision.layer_end == 6 && decision.reason == Reason::kNoPivot);
+  // A threshold that is fixed holds however many run.
+  const auto fixed = make_policy("veltair-as", 64, state.models, {.threshold_cores = 1});
+  CHECK(fixed->decide(state.view(), {EventKind::kBlockEnd, 0}, 0).layer_end == 4);
+  for (const int32_t cores : {-2, 65}) {
+    CHECK_THROWS(make_policy("veltair-as", 64, state.models, {.threshold_cores = cores}),
+                 std::invalid_argument);
+    CHECK_THROWS(make_policy("veltair-deadline", 64, state.models, {.threshold_cores = cores}),
+                 std::invalid_argument);
+  }
   // Only adaptive compilation: whole models.
   state.workers[1] = {.task = 1};
   state.workers[2] = {.task = 2};

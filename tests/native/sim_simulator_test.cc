@@ -1,4 +1,5 @@
 // The simulated machine: times worked out by hand, and what a policy may not do to it.
+#include <cmath>
 #include <cstdint>
 #include <stdexcept>
 #include <vector>
@@ -140,6 +141,80 @@ void test_versions_and_levels() {
   CHECK(ends[1] == 200);  // the version for the level
 }
 
+// One layer on one core that only reads: 8 bytes a ns, of which memory gives 10.
+ModelProfile reading() {
+  ModelProfile made;
+  made.qos_ns = 10'000;
+  made.cores = {1};
+  made.levels = 3;
+  made.slowdowns = {0, 0.5, 1.5};  // the last: half of the bandwidth
+  made.model_ns = {1000, 1000, 2000};
+  made.variants = {2};
+  made.layer_ns = {1000, 1000, 2000, 1500, 1500, 1500};
+  made.layer_bytes = {8000, 8000, 8000, 0, 0, 0};
+  made.finish();
+  return made;
+}
+
+MachineOptions sharing() {
+  MachineOptions options = machine(2);
+  options.memory = {.gbps = 10, .pushed = 0.5, .highest = 1};
+  return options;
+}
+
+void test_levels_of_shared_memory() {
+  const veltair::sim::SharedMemory memory = sharing().memory;
+  CHECK(memory.slowdown(0, 0) == 0 && memory.slowdown(1, 10) == 0.5);
+  CHECK(memory.slowdown(0.5, 10) == 0.25);  // half of the cores
+  CHECK(memory.slowdown(1, 20) == 1.5);     // twice what memory gives
+  CHECK(memory.told_of(1.5, 7) == 1'500'000);
+  veltair::sim::SharedMemory blind = memory;
+  blind.told = false;
+  CHECK(blind.told_of(1.5, 7) == 0);
+  veltair::sim::SharedMemory blurred = memory;
+  blurred.error = 0.1;
+  double sum = 0;
+  double squares = 0;
+  constexpr int kDraws = 10'000;
+  for (int i = 0; i < kDraws; ++i) {
+    const double off = blurred.told_of(1.5, i) / 1e6 - 1.5;
+    sum += off;
+    squares += off * off;
+  }
+  CHECK(std::abs(sum / kDraws) < 0.005);
+  CHECK(std::abs(std::sqrt(squares / kDraws) - 0.1) < 0.005);
+  CHECK(blurred.told_of(0, 0) >= 0 && blurred.told_of(0, 1) >= 0);
+}
+
+void test_blocks_share_memory() {
+  const ConstantInterference alone(0);
+  const std::vector<ModelProfile> models = {reading()};
+  const auto policy = make_policy("model", 2, models);
+  Simulator simulator(sharing(), models, *policy, alone);
+  simulator.run(std::vector<int64_t>{0, 500}, std::vector<int32_t>{0, 0});
+  // From 500 the two want 16 of 10, so each takes 1.6 times as long: the first has 500 left, which
+  // take 800. The second has then run for 800 of 1600; its other half takes 500 again.
+  CHECK(simulator.queries().end_ns == (std::vector<int64_t>{1300, 1800}));
+  CHECK(simulator.models()[0].blocks == 2);
+}
+
+void test_versions_for_what_is_told() {
+  const ConstantInterference alone(0);
+  const std::vector<ModelProfile> models = {reading()};
+  const auto policy = make_policy("veltair-ac", 2, models);
+  MachineOptions options = sharing();
+  options.memory.gbps = 4;
+  for (const bool told : {true, false}) {
+    options.memory.told = told;
+    Simulator simulator(options, models, *policy, alone);
+    simulator.run(std::vector<int64_t>{0, 500}, std::vector<int32_t>{0, 0});
+    // Alone the first takes the version that reads, and twice its time. Beside it the second takes
+    // the one that doesn't, if it is told; else it reads too, at the highest level's time.
+    const int64_t second_ns = simulator.queries().end_ns[1];
+    CHECK(second_ns == (told ? 2000 : 2500));
+  }
+}
+
 void test_bad_input() {
   const ConstantInterference alone(0);
   const std::vector<ModelProfile> models = {even(2000, 4, 1000)};
@@ -147,6 +222,7 @@ void test_bad_input() {
   MachineOptions none = machine(3);
   none.workers = 0;
   CHECK_THROWS(Simulator(none, models, *policy, alone), std::invalid_argument);
+  CHECK_THROWS(Simulator(sharing(), models, *policy, alone), std::invalid_argument);
   CHECK_THROWS(Simulator(machine(3), {}, *policy, alone), std::invalid_argument);
   Simulator simulator(machine(3), models, *policy, alone);
   const std::vector<int32_t> two = {0, 0};
@@ -196,6 +272,9 @@ int main() {
   test_deadline_waits_and_refuses();
   test_deadline_revokes();
   test_versions_and_levels();
+  test_levels_of_shared_memory();
+  test_blocks_share_memory();
+  test_versions_for_what_is_told();
   test_bad_input();
   test_bad_policies();
   return 0;

@@ -22,7 +22,7 @@
 namespace veltair::ipc {
 
 inline constexpr uint64_t kMagic = 0x7261'6974'6c65'7631;  // "1veltair", little-endian
-inline constexpr uint32_t kLayoutVersion = 4;
+inline constexpr uint32_t kLayoutVersion = 5;
 inline constexpr size_t kAlignment = 64;  // of every record, table and tensor slot
 inline constexpr int32_t kNone = sched::kNone;
 inline constexpr int32_t kMaxClients = 64;

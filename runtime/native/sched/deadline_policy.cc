@@ -40,6 +40,7 @@ DeadlinePolicy::DeadlinePolicy(std::string_view name, bool veltair_blocks, int32
     throw std::invalid_argument("margin_percent = " + std::to_string(options.margin_percent) +
                                 ": a task plans to use from 1 to 100 % of the time left");
   }
+  check_threshold(options, total_cores);
   for (const ModelPlan& plan : plans_) {
     const int32_t layers = plan.layers();
     std::vector<int64_t> best(static_cast<size_t>(layers) + 1, kEndless);
@@ -94,9 +95,7 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
   int32_t end = plan.layers();
   int32_t cores = 0;
   if (veltair_blocks_) {
-    const int32_t active = active_cores(view, plans_, outlook.task, level);
-    const int32_t spare = threshold(total_cores_, active, plan.average_cores(level));
-    end = block_end(plan, begin, spare, level);
+    end = block_end(plan, begin, spare_cores(view, plans_, outlook.task, level, options_), level);
     const int64_t share_left_ns = std::max<int64_t>(plan.share_ns(begin, plan.layers()), 1);
     const double part =
         static_cast<double>(plan.share_ns(begin, end)) / static_cast<double>(share_left_ns);

@@ -37,23 +37,12 @@ uint16_t best_variant(const ModelProfile& profile, int32_t layer, int32_t cores,
   return static_cast<uint16_t>(found);
 }
 
-// Between which levels a slow-down lies: `part` of the way from `level` to the next.
-struct Place {
-  int32_t level;
-  double part;
-};
-
-Place place_of(const ModelProfile& profile, double slowdown) {
+Place known_place(const ModelProfile& profile, double slowdown) {
   if (!(slowdown >= 0)) throw std::invalid_argument("a slow-down is from 0");
-  if (profile.levels == 1) return {.level = 0, .part = 0};
-  const std::vector<double>& known = profile.slowdowns;
-  if (known.empty()) {
+  if (profile.levels > 1 && profile.slowdowns.empty()) {
     throw std::invalid_argument("the profile has several levels and no slow-downs of them");
   }
-  const auto after = std::upper_bound(known.begin(), known.end(), slowdown);
-  if (after == known.end()) return {.level = profile.levels - 1, .part = 0};
-  const auto level = static_cast<int32_t>(after - known.begin()) - 1;
-  return {.level = level, .part = (slowdown - known[level]) / (known[level + 1] - known[level])};
+  return place_of(profile.slowdowns, slowdown);
 }
 
 // `time_at(i, level)` is the time on the i-th measured count.
@@ -71,6 +60,13 @@ int64_t latency_at(const ModelProfile& profile, int32_t cores, const Place& plac
 
 }  // namespace
 
+Place place_of(const std::vector<double>& levels, double slowdown) {
+  const auto after = std::upper_bound(levels.begin(), levels.end(), slowdown);
+  const auto level = std::max<int32_t>(static_cast<int32_t>(after - levels.begin()) - 1, 0);
+  if (after == levels.begin() || after == levels.end()) return {.level = level, .part = 0};
+  return {.level = level, .part = (slowdown - *(after - 1)) / (*after - *(after - 1))};
+}
+
 ModelPlan::ModelPlan(const ModelProfile& profile, int32_t total_cores, int32_t versions)
     : layers_(profile.layers()),
       levels_(profile.levels),
@@ -85,6 +81,7 @@ ModelPlan::ModelPlan(const ModelProfile& profile, int32_t total_cores, int32_t v
   need_ = needed.need;
   choose_variants(profile, versions);
   fill_times(profile);
+  if (!profile.layer_bytes.empty()) fill_bytes(profile);
   fill_shares(profile, profile.qos_ns > 0 ? profile.qos_ns : needed.expected_ns);
   average_cores_.push_back(needed.cores);
   for (int32_t level = 1; level < levels_; ++level) {
@@ -143,6 +140,37 @@ void ModelPlan::fill_times(const ModelProfile& profile) {
       }
     }
   }
+}
+
+void ModelPlan::fill_bytes(const ModelProfile& profile) {
+  for (int32_t level = 0; level < levels_; ++level) {
+    for (int32_t cores = 1; cores <= total_cores_; ++cores) {
+      int64_t sum = 0;
+      bytes_.push_back(0);
+      for (int32_t l = 0; l < layers_; ++l) {
+        const int32_t read_by = variant(l, cores, level);
+        const auto nearest = std::lower_bound(counts_.begin(), counts_.end(), cores);
+        const auto i = std::min<ptrdiff_t>(nearest - counts_.begin(),
+                                           static_cast<ptrdiff_t>(counts_.size()) - 1);
+        sum += profile.bytes_read(l, read_by, static_cast<int32_t>(i), level);
+        bytes_.push_back(sum);
+      }
+    }
+  }
+}
+
+double ModelPlan::time_at(int32_t begin, int32_t end, int32_t cores, const Place& place) const {
+  const auto below = static_cast<double>(time_ns(begin, end, cores, place.level));
+  if (place.part == 0) return below;
+  const auto above = static_cast<double>(time_ns(begin, end, cores, place.level + 1));
+  return below + place.part * (above - below);
+}
+
+double ModelPlan::bytes_at(int32_t begin, int32_t end, int32_t cores, const Place& place) const {
+  const auto below = static_cast<double>(bytes(begin, end, cores, place.level));
+  if (place.part == 0) return below;
+  const auto above = static_cast<double>(bytes(begin, end, cores, place.level + 1));
+  return below + place.part * (above - below);
 }
 
 void ModelPlan::fill_shares(const ModelProfile& profile, int64_t target_ns) {
@@ -204,7 +232,7 @@ int64_t latency_ns(const ModelProfile& profile, int32_t layer, int32_t variant, 
     throw std::invalid_argument("the model has no such layer or variant");
   }
   if (cores < 1) throw std::invalid_argument("a layer runs on at least one core");
-  return latency_at(profile, cores, place_of(profile, slowdown), [&](int32_t i, int32_t level) {
+  return latency_at(profile, cores, known_place(profile, slowdown), [&](int32_t i, int32_t level) {
     return profile.layer_time(layer, variant, i, level);
   });
 }
@@ -216,7 +244,7 @@ ModelProfile resampled(const ModelProfile& profile, const std::vector<int32_t>& 
   }
   std::vector<Place> places;
   places.reserve(std::max(slowdowns.size(), static_cast<size_t>(profile.levels)));
-  for (double slowdown : slowdowns) places.push_back(place_of(profile, slowdown));
+  for (double slowdown : slowdowns) places.push_back(known_place(profile, slowdown));
   for (int32_t level = 0; slowdowns.empty() && level < profile.levels; ++level) {
     places.push_back({.level = level, .part = 0});
   }
@@ -226,6 +254,7 @@ ModelProfile resampled(const ModelProfile& profile, const std::vector<int32_t>& 
   if (!slowdowns.empty()) made.slowdowns = slowdowns;
   made.model_ns.clear();
   made.layer_ns.clear();
+  made.layer_bytes.clear();  // between core counts they don't follow the times' rule
   for (int32_t count : cores) {
     for (const Place& place : places) {
       made.model_ns.push_back(latency_at(profile, count, place, [&](int32_t i, int32_t level) {

@@ -1,6 +1,7 @@
 // What block policies work out beforehand from a profile, so that deciding only looks up.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -8,6 +9,16 @@
 #include "native/sched/profile.h"
 
 namespace veltair::sched {
+
+// Between which levels something lies: `part` of the way from `level` to the next.
+struct Place {
+  int32_t level = 0;
+  double part = 0;
+};
+
+// Where a slow-down lies among those of the levels, which ascend from 0; at the last where it is
+// above it. Without levels: at level 0.
+Place place_of(const std::vector<double>& levels, double slowdown);
 
 // One model on a machine of a given size: shares of the target, core demands, times of any run of
 // consecutive layers on any number of cores.
@@ -41,6 +52,12 @@ class ModelPlan {
     const int64_t* row = row_of(cores, level);
     return row[end] - row[begin];
   }
+  // What they read from memory; 0 where the profile doesn't say.
+  int64_t bytes(int32_t begin, int32_t end, int32_t cores, int32_t level) const {
+    if (bytes_.empty()) return 0;
+    const int64_t* row = bytes_.data() + row_index(cores, level);
+    return row[end] - row[begin];
+  }
   // Cores of the whole model: the paper's Avg_C (`needed_cores` at level 0).
   int32_t average_cores(int32_t level) const { return average_cores_[clamped(level)]; }
   // Cores of one layer for its share.
@@ -66,18 +83,26 @@ class ModelPlan {
   // The level of a view (`View::level`, `View::slowdown`) as one of the profile's: the nearest to
   // what was measured, the lower of two. The slow-down is in millionths.
   int32_t level(int32_t index, int32_t slowdown) const;
+  // Where a slow-down lies between the profile's levels.
+  Place place(double slowdown) const { return place_of(slowdowns_, slowdown); }
+  // `time_ns` and `bytes` there, linear between levels.
+  double time_at(int32_t begin, int32_t end, int32_t cores, const Place& place) const;
+  double bytes_at(int32_t begin, int32_t end, int32_t cores, const Place& place) const;
   // A level that the profile doesn't have is its highest.
   int32_t clamped(int32_t level) const { return level < levels_ ? level : levels_ - 1; }
 
  private:
+  size_t row_index(int32_t cores, int32_t level) const {
+    return (static_cast<size_t>(clamped(level)) * total_cores_ + (cores - 1)) * (layers_ + 1);
+  }
   const int64_t* row_of(int32_t cores, int32_t level) const {
-    return times_ns_.data() +
-           (static_cast<size_t>(clamped(level)) * total_cores_ + (cores - 1)) * (layers_ + 1);
+    return times_ns_.data() + row_index(cores, level);
   }
   // The first measured count that keeps the budget, or 0.
   int32_t first_within(int32_t begin, int32_t end, int64_t budget_ns, int32_t level) const;
   void choose_variants(const ModelProfile& profile, int32_t versions);
   void fill_times(const ModelProfile& profile);
+  void fill_bytes(const ModelProfile& profile);
   void fill_shares(const ModelProfile& profile, int64_t target_ns);
 
   int32_t layers_;
@@ -89,6 +114,7 @@ class ModelPlan {
   std::vector<int32_t> counts_;         // measured, at most total_cores; never empty
   std::vector<int64_t> share_ns_;       // [layers + 1], summed from the front
   std::vector<int64_t> times_ns_;       // [levels][total_cores][layers + 1], summed from the front
+  std::vector<int64_t> bytes_;          // as times_ns_, or empty
   std::vector<uint16_t> variants_;      // [levels][total_cores][layers]
   std::vector<int32_t> demand_;         // [levels][layers]
   std::vector<int32_t> average_cores_;  // [levels]
@@ -104,8 +130,8 @@ int64_t interpolated(const std::vector<int32_t>& counts, int32_t cores, TimeAt t
   if (cores <= counts.front()) {
     return static_cast<int64_t>(static_cast<double>(time_at(0)) * counts.front() / cores);
   }
-  size_t i = 1;
-  while (i < counts.size() && counts[i] < cores) ++i;
+  const auto i =
+      static_cast<size_t>(std::lower_bound(counts.begin(), counts.end(), cores) - counts.begin());
   if (i == counts.size()) return time_at(i - 1);
   const double part = static_cast<double>(cores - counts[i - 1]) / (counts[i] - counts[i - 1]);
   return static_cast<int64_t>(static_cast<double>(time_at(i - 1)) * (1 - part) +

@@ -104,7 +104,8 @@ std::unique_ptr<Policy> make_policy(std::string_view name, int32_t total_cores,
        {std::pair{kVeltairAs, VeltairPolicy::Kind{.blocks = true, .versions = false}},
         std::pair{kVeltairAc, VeltairPolicy::Kind{.blocks = false, .versions = true}},
         std::pair{kVeltair, VeltairPolicy::Kind{.blocks = true, .versions = true}}}) {
-    if (name == known) return std::make_unique<VeltairPolicy>(known, kind, total_cores, models);
+    if (name != known) continue;
+    return std::make_unique<VeltairPolicy>(known, kind, total_cores, models, options);
   }
   for (const auto& [known, blocks] :
        {std::pair{kDeadline, false}, std::pair{kVeltairDeadline, true}}) {

@@ -9,6 +9,7 @@ namespace {
 
 // Sums of a few thousand such times, times a few hundred cores, stay within int64.
 constexpr int64_t kLongestNs = 1'000'000'000'000;
+constexpr int64_t kMostBytes = int64_t{1} << 40;
 
 void check_times(const std::vector<int64_t>& times_ns) {
   for (int64_t time_ns : times_ns) {
@@ -59,6 +60,14 @@ void ModelProfile::finish() {
   }
   for (const int32_t extent : parallel_extents) {
     if (extent < 1) throw std::invalid_argument("a parallel extent is at least 1");
+  }
+  if (!layer_bytes.empty() && layer_bytes.size() != layer_ns.size()) {
+    throw std::invalid_argument("layer_bytes is not [layers][variants][cores][levels]");
+  }
+  for (const int64_t bytes : layer_bytes) {
+    if (bytes < 0 || bytes > kMostBytes) {
+      throw std::invalid_argument("a layer reads from 0 to 1 TiB");
+    }
   }
   check_slowdowns(slowdowns, levels);
   if (qos_ns < 0) throw std::invalid_argument("a target is from 0 ns (0: none)");

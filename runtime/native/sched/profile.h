@@ -22,6 +22,8 @@ struct ModelProfile {
   // [layers][variants of the layer]: tasks that a kernel can be divided into; or empty where they
   // aren't known
   std::vector<int32_t> parallel_extents;
+  // As `layer_ns`: bytes that a layer reads from memory; or empty where they aren't known
+  std::vector<int64_t> layer_bytes;
   // [levels]: slow-down of the reference kernel that each level stands for, ascending from 0; or
   // empty where nobody knows
   std::vector<double> slowdowns;
@@ -34,13 +36,20 @@ struct ModelProfile {
   }
   // One layer by one of its variants.
   int64_t layer_time(int32_t layer, int32_t variant, int32_t core_index, int32_t level) const {
-    const size_t row = static_cast<size_t>(first_row[layer]) + variant;
-    return layer_ns[(row * cores.size() + core_index) * levels + level];
+    return layer_ns[index_of(layer, variant, core_index, level)];
+  }
+  // What it reads from memory; only where `layer_bytes` is known.
+  int64_t bytes_read(int32_t layer, int32_t variant, int32_t core_index, int32_t level) const {
+    return layer_bytes[index_of(layer, variant, core_index, level)];
   }
   // The shortest task of a layer's variant, from its time on one core; 0 where nobody knows.
   int64_t task_time(int32_t layer, int32_t variant, int64_t one_core_ns) const {
     if (parallel_extents.empty()) return 0;
     return one_core_ns / parallel_extents[static_cast<size_t>(first_row[layer]) + variant];
+  }
+  size_t index_of(int32_t layer, int32_t variant, int32_t core_index, int32_t level) const {
+    const size_t row = static_cast<size_t>(first_row[layer]) + variant;
+    return (row * cores.size() + core_index) * levels + level;
   }
   // Throws std::invalid_argument where the tables' sizes contradict each other; fills `first_row`.
   void finish();

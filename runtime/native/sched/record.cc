@@ -154,7 +154,8 @@ void Recorder::tell_policy(std::string_view name, const PolicyOptions& options, 
   json.raw("{\"kind\":\"policy\"").field("epoch", epoch).field("name", name);
   json.key("options").raw("{\"max_block_ns\":").number(options.max_block_ns);
   json.field("margin_percent", options.margin_percent);
-  json.field("partition_cores", options.partition_cores).raw("}}\n");
+  json.field("partition_cores", options.partition_cores);
+  json.field("threshold_cores", options.threshold_cores).raw("}}\n");
 }
 
 void Recorder::tell_batcher(std::string_view batching, std::string_view placement,

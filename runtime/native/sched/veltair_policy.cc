@@ -1,6 +1,8 @@
 #include "native/sched/veltair_policy.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 namespace veltair::sched {
 
@@ -40,12 +42,26 @@ int32_t active_cores(const View& view, std::span<const ModelPlan> plans, int32_t
   return sum;
 }
 
+int32_t spare_cores(const View& view, std::span<const ModelPlan> plans, int32_t task, int32_t level,
+                    const PolicyOptions& options) {
+  if (options.threshold_cores != kNone) return options.threshold_cores;
+  const ModelPlan& plan = plans[view.tasks[task].model];
+  const int32_t active = active_cores(view, plans, task, level);
+  return threshold(plan.total_cores(), active, plan.average_cores(level));
+}
+
+void check_threshold(const PolicyOptions& options, int32_t total_cores) {
+  if (options.threshold_cores >= kNone && options.threshold_cores <= total_cores) return;
+  throw std::invalid_argument("threshold_cores = " + std::to_string(options.threshold_cores) +
+                              ": from 0 to the machine's " + std::to_string(total_cores) +
+                              " cores, or -1: by the load");
+}
+
 VeltairPolicy::VeltairPolicy(std::string_view name, Kind kind, int32_t total_cores,
-                             std::span<const ModelProfile> models)
-    : name_(name),
-      kind_(kind),
-      total_cores_(total_cores),
-      plans_(make_plans(models, total_cores)) {}
+                             std::span<const ModelProfile> models, const PolicyOptions& options)
+    : name_(name), kind_(kind), options_(options), plans_(make_plans(models, total_cores)) {
+  check_threshold(options, total_cores);
+}
 
 Decision VeltairPolicy::decide(const View& view, const Event& event, int64_t /*now_ns*/) const {
   const int32_t id = task_of(view, event);
@@ -56,9 +72,7 @@ Decision VeltairPolicy::decide(const View& view, const Event& event, int64_t /*n
   const int32_t begin = task.next_layer;
   int32_t end = plan.layers();
   if (kind_.blocks) {
-    const int32_t active = active_cores(view, plans_, id, level);
-    const int32_t spare = threshold(total_cores_, active, plan.average_cores(level));
-    end = block_end(plan, begin, spare, level);
+    end = block_end(plan, begin, spare_cores(view, plans_, id, level, options_), level);
   }
   const int64_t budget_ns = plan.share_ns(begin, end) / task.queries;
   const int32_t cores = plan.cores_for(begin, end, budget_ns, level);

@@ -16,9 +16,17 @@ int32_t threshold(int32_t total_cores, int32_t sum_of_averages, int32_t average)
 // layers where there is none (Algorithm 2, Finding1stPivot).
 int32_t first_pivot(const ModelPlan& plan, int32_t begin, int32_t limit, int32_t level);
 
+// Throws std::invalid_argument where the fixed threshold is out of range.
+void check_threshold(const PolicyOptions& options, int32_t total_cores);
+
 // Where the block that begins at `begin` ends under a threshold: at the first pivot, or, where the
 // threshold is 0, with the model (see VeltairPolicy).
 int32_t block_end(const ModelPlan& plan, int32_t begin, int32_t spare, int32_t level);
+
+// The same of the task that a decision is about: `threshold` by all active models, or what the
+// options fix.
+int32_t spare_cores(const View& view, std::span<const ModelPlan> plans, int32_t task, int32_t level,
+                    const PolicyOptions& options);
 
 // All blocks of a whole model (Algorithm 2, FormingLBs): where each ends. For tests and figures; a
 // policy forms one block at a time.
@@ -52,8 +60,9 @@ class VeltairPolicy final : public Policy {
     bool blocks;    // adaptive scheduling
     bool versions;  // adaptive compilation
   };
+  // Throws std::invalid_argument for a parameter out of range.
   VeltairPolicy(std::string_view name, Kind kind, int32_t total_cores,
-                std::span<const ModelProfile> models);
+                std::span<const ModelProfile> models, const PolicyOptions& options);
 
   std::string_view name() const override { return name_; }
   Decision decide(const View& view, const Event& event, int64_t now_ns) const override;
@@ -61,7 +70,7 @@ class VeltairPolicy final : public Policy {
  private:
   const std::string_view name_;  // one of the constants in policy.cc
   const Kind kind_;
-  const int32_t total_cores_;
+  const PolicyOptions options_;
   const std::vector<ModelPlan> plans_;
 };
 

@@ -9,6 +9,13 @@ namespace veltair::sim {
 
 using sched::Action, sched::Decision, sched::EventKind, sched::kNone, sched::Running, sched::Task;
 
+namespace {
+
+// Slow-downs that differ by less give times that hardly do: of 102 GB/s it is some 4.
+constexpr double kSteady = 0.1;
+
+}  // namespace
+
 Simulator::Simulator(const MachineOptions& options, std::vector<sched::ModelProfile> models,
                      const sched::Policy& policy, const sched::Interference& interference,
                      sched::Recorder* recorder)
@@ -26,8 +33,12 @@ Simulator::Simulator(const MachineOptions& options, std::vector<sched::ModelProf
     throw std::invalid_argument("a cost is at least 0 ns");
   }
   if (profiles_.empty()) throw std::invalid_argument("no model to simulate");
+  const bool shared = options.memory.gbps > 0;
   for (const sched::ModelProfile& profile : profiles_) {
     if (profile.layers() == 0) throw std::invalid_argument("a model without layers");
+    if (shared && (profile.layer_bytes.empty() || profile.slowdowns.empty())) {
+      throw std::invalid_argument("shared memory needs profiles with layer_bytes and slowdowns");
+    }
     std::vector<sched::ModelPlan>& plans = plans_.emplace_back();
     for (int32_t versions = 0; versions < profile.levels; ++versions) {
       plans.emplace_back(profile, options.cores, versions);
@@ -49,6 +60,11 @@ sched::View Simulator::view(int32_t worker) const {
       .total_cores = options_.cores,
       .free_cores = free_cores_,
       .level = 0};
+  if (options_.memory.gbps > 0) {
+    const auto draw = static_cast<uint64_t>(machine_.decisions);
+    view.slowdown = options_.memory.told_of(disturbance(worker), draw);
+    return view;
+  }
   const sched::Level level = interference_.level(view, {.worker = worker}, now_ns_);
   view.level = level.index;
   view.slowdown = level.slowdown;
@@ -145,7 +161,7 @@ void Simulator::drop(int32_t task, Outcome outcome) {
 Decision Simulator::ask(EventKind kind, int32_t worker) {
   const int64_t sequence = machine_.decisions++;
   const sched::View seen = view(worker);
-  workers_[worker].level = seen.level;
+  workers_[worker].place = {.level = seen.level};
   const Decision decision = policy_.decide(seen, {kind, worker}, now_ns_);
   if (recorder_ != nullptr) {
     recorder_->note(policy_, seen, {kind, worker}, now_ns_, decision, {.sequence = sequence});
@@ -197,11 +213,76 @@ void Simulator::foresee(int32_t worker) {
   ends_.push({now_ns_ + record.left_ns, sequence_++, worker, ++record.generation});
 }
 
-int64_t Simulator::block_ns(const Worker& worker, int32_t cores) const {
+const sched::ModelPlan& Simulator::plan_of(const Worker& worker) const {
+  const auto& plans = plans_[tasks_[worker.running.task].model];
+  return plans[plans.front().clamped(worker.running.level)];
+}
+
+double Simulator::block_ns(const Worker& worker, int32_t cores) const {
   const Running& running = worker.running;
-  const auto& plans = plans_[tasks_[running.task].model];
-  const int32_t versions = plans.front().clamped(running.level);
-  return plans[versions].time_ns(running.layer_begin, running.layer_end, cores, worker.level);
+  return plan_of(worker).time_at(running.layer_begin, running.layer_end, cores, worker.place);
+}
+
+// The level that all blocks make together.
+double Simulator::slowdown() const {
+  const int32_t used = options_.cores - free_cores_;
+  return options_.memory.slowdown(static_cast<double>(used) / options_.cores, wanted_gbps_);
+}
+
+// The level that a block which a worker begins now will meet: that of the others' blocks that
+// aren't soon to finish, if it reads as much as the worker's last.
+double Simulator::disturbance(int32_t worker) const {
+  int32_t cores = 0;
+  double gbps = workers_[worker].gbps;
+  for (const Worker& other : workers_) {
+    if (&other == &workers_[worker] || other.running.cores_held == 0) continue;
+    if (sched::soon_to_finish(other.running, now_ns_)) continue;
+    cores += other.running.cores_held;
+    gbps += other.gbps;
+  }
+  return options_.memory.slowdown(static_cast<double>(cores) / options_.cores, gbps);
+}
+
+void Simulator::place(int32_t worker, double slowdown) {
+  workers_[worker].place = plan_of(workers_[worker]).place(slowdown);
+}
+
+// Works out again what a block would read. That is its model's average: of single layers it would
+// be another for each size of blocks, though the machine runs the same layers.
+void Simulator::want(int32_t worker) {
+  Worker& record = workers_[worker];
+  wanted_gbps_ -= record.gbps;
+  const sched::ModelPlan& plan = plan_of(record);
+  const int32_t cores = record.running.cores_held;
+  // At a level below which memory gives all.
+  const sched::Place place =
+      plan.place(std::min(slowdown(), options_.memory.pushed * options_.memory.highest));
+  const double time_ns = std::max(plan.time_at(0, plan.layers(), cores, place), 1.0);
+  record.gbps = plan.bytes_at(0, plan.layers(), cores, place) / time_ns;
+  wanted_gbps_ += record.gbps;
+}
+
+// Times all running blocks by the level that holds now, if it is another.
+void Simulator::spread() {
+  const double slowdown = this->slowdown();
+  if (std::abs(slowdown - spread_) < kSteady) return;
+  spread_ = slowdown;
+  for (int32_t w = 0; w < options_.workers; ++w) {
+    if (workers_[w].running.cores_held == 0) continue;
+    settle(w);
+    const double before_ns = block_ns(workers_[w], workers_[w].running.cores_held);
+    place(w, slowdown);
+    retime(w, before_ns);
+    foresee(w);
+  }
+}
+
+// Scales what is left of a block whose whole time was another before.
+void Simulator::retime(int32_t worker, double before_ns) {
+  Worker& record = workers_[worker];
+  const double after_ns = block_ns(record, record.running.cores_held);
+  const double ratio = before_ns > 0 ? after_ns / before_ns : 1.0;
+  record.left_ns = std::llround(static_cast<double>(record.left_ns) * ratio);
 }
 
 void Simulator::take(int32_t worker, int32_t cores) {
@@ -213,11 +294,11 @@ void Simulator::take(int32_t worker, int32_t cores) {
 void Simulator::set_cores(int32_t worker, int32_t cores, int64_t cost_ns) {
   settle(worker);
   Worker& record = workers_[worker];
-  const double before_ns = static_cast<double>(block_ns(record, record.running.cores_held));
-  const double after_ns = static_cast<double>(block_ns(record, cores));
-  const double ratio = before_ns > 0 ? after_ns / before_ns : 1.0;
-  record.left_ns = std::llround(static_cast<double>(record.left_ns) * ratio) + cost_ns;
+  const double before_ns = block_ns(record, record.running.cores_held);
   take(worker, cores - record.running.cores_held);
+  retime(worker, before_ns);
+  record.left_ns += cost_ns;
+  if (options_.memory.gbps > 0) want(worker);
   foresee(worker);
 }
 
@@ -239,6 +320,8 @@ void Simulator::end_task(int32_t worker, Outcome outcome) {
   Running& running = workers_[worker].running;
   drop(running.task, outcome);
   free_cores_ += running.cores_held;
+  wanted_gbps_ -= workers_[worker].gbps;
+  workers_[worker].gbps = 0;
   running = {};
   idle_workers_.push_back(worker);
 }
@@ -259,6 +342,8 @@ void Simulator::continue_task(int32_t worker) {
       free_cores_ += running.cores_held;
       running.cores_held = 0;
       running.cores_wanted = 0;
+      wanted_gbps_ -= workers_[worker].gbps;
+      workers_[worker].gbps = 0;
       ++waiting_;
       return;
   }
@@ -285,7 +370,11 @@ void Simulator::begin_block(int32_t worker, const Decision& decision) {
   wanted_cores_ += running.cores_wanted;
   machine_.max_cores_wanted = std::max(machine_.max_cores_wanted, wanted_cores_);
   record.changed_ns = now_ns_;
-  record.left_ns = block_ns(record, running.cores_held) + options_.decision_ns;
+  if (options_.memory.gbps > 0) {
+    want(worker);
+    place(worker, slowdown());
+  }
+  record.left_ns = std::llround(block_ns(record, running.cores_held)) + options_.decision_ns;
   foresee(worker);
 }
 
@@ -307,6 +396,7 @@ void Simulator::dispatch() {
   if (lacking_count_ > 0 && free_cores_ > 0 && needs_.topping_up) top_up();
   if (waiting_ > 0 && free_cores_ > 0) resume_waiting();
   if (queue_length_ > 0) begin_queued();
+  if (options_.memory.gbps > 0) spread();
 }
 
 void Simulator::top_up() {
@@ -324,8 +414,7 @@ void Simulator::top_up() {
     const int32_t cores = std::min(running.cores_wanted, running.cores_held + free_cores_);
     if (options_.expand_if_shorter) {
       const double left_ns = static_cast<double>(record.left_ns - (now_ns_ - record.changed_ns));
-      const double ratio = static_cast<double>(block_ns(record, cores)) /
-                           static_cast<double>(block_ns(record, running.cores_held));
+      const double ratio = block_ns(record, cores) / block_ns(record, running.cores_held);
       if (left_ns * ratio + static_cast<double>(options_.conflict_ns) >= left_ns) continue;
     }
     if (cores == running.cores_wanted) --lacking_count_;

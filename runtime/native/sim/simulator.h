@@ -11,6 +11,7 @@
 #include "native/sched/policy.h"
 #include "native/sched/record.h"
 #include "native/sim/look.h"
+#include "native/sim/shared_memory.h"
 
 namespace veltair::sim {
 
@@ -22,6 +23,7 @@ struct MachineOptions {
   int64_t decision_ns = 0;        // what a decision costs the block that it begins
   // A running block gains cores only where that, the cost included, makes it end earlier.
   bool expand_if_shorter = false;
+  SharedMemory memory = {};  // what blocks do to each other; needs profiles that say what they read
   bool trace = false;
 };
 
@@ -79,6 +81,11 @@ struct Segment {
 // the level that holds when it begins; when its cores change, the rest of it is scaled by the ratio
 // of the whole block's times. Losing cores costs nothing but their work.
 //
+// Where memory is shared, blocks go at the level that they make together, which changes amid a
+// block as others begin and end; in steps, since times hardly differ within one. A block is taken
+// to read at its model's average rate. Policies are told the level that is left without the blocks
+// that are soon to finish.
+//
 // Each decision is noted by the recorder, where there is one, as epoch 0.
 //
 // Ownership: keeps references to policy, interference and recorder; owns the rest. Thread-safety:
@@ -105,7 +112,8 @@ class Simulator {
     sched::Running running;  // first: policies see it through sched::Table
     int64_t left_ns = 0;     // of the block, from `changed_ns`, on the cores held
     int64_t changed_ns = 0;
-    int32_t level = 0;  // of interference when the block began
+    sched::Place place;  // level of interference that its time is of
+    double gbps = 0;     // that the block would read if memory gave it all
     uint32_t generation = 0;
   };
   struct BlockEnd {
@@ -130,11 +138,18 @@ class Simulator {
   void begin_queued();
   void begin_block(int32_t worker, const sched::Decision& decision);
   void revoke(const sched::Decision& decision, int32_t worker);
+  double slowdown() const;
+  double disturbance(int32_t worker) const;
+  void place(int32_t worker, double slowdown);
+  void spread();
+  void want(int32_t worker);
+  void retime(int32_t worker, double before_ns);
   void set_cores(int32_t worker, int32_t cores, int64_t cost_ns);
   void settle(int32_t worker);
   void foresee(int32_t worker);
   void take(int32_t worker, int32_t cores);
-  int64_t block_ns(const Worker& worker, int32_t cores) const;
+  const sched::ModelPlan& plan_of(const Worker& worker) const;
+  double block_ns(const Worker& worker, int32_t cores) const;
   void link(int32_t task);
   void unlink(int32_t task);
   void drop(int32_t task, Outcome outcome);
@@ -158,6 +173,8 @@ class Simulator {
   int32_t lacking_count_ = 0;          // running blocks with fewer cores than wanted
   int32_t free_cores_;
   int32_t wanted_cores_ = 0;  // by running blocks
+  double wanted_gbps_ = 0;    // the same
+  double spread_ = 0;         // slow-down that running blocks were last timed by
 
   std::vector<sched::Task> tasks_;
   std::vector<int32_t> query_of_;    // by task

@@ -19,10 +19,12 @@ from veltair.proxy.machine_file import parse_machine
 from veltair.proxy.machine_model import (
     Times,
     Work,
+    beside_equals,
     highest_level,
     model_bytes_of,
     squeezed,
     times,
+    times_under,
     work_of,
 )
 from veltair.runtime.errors import ConfigError
@@ -175,3 +177,36 @@ def test_all_that_a_model_touches(tmp_path: Path) -> None:
     assert model_bytes_of(manifest) == 4 * 64 * 512 + manifest.arena_bytes
     bordered = msgspec.structs.replace(manifest, bordered_bytes=manifest.bordered_bytes + 640)
     assert model_bytes_of(bordered) == model_bytes_of(manifest) + 640
+
+
+def test_blocks_take_from_each_other_what_their_cores_share() -> None:
+    found = beside_equals(MACHINE, (1, 2, 3, 4))
+    # The reference kernel takes 4 times as long from memory; a full machine pushes half of it out.
+    assert found.slowdowns[:3] == (0, 0.75, 1.5)
+    assert found.slowdowns[3] == pytest.approx(0.5 * (4 / 0.9 - 1))
+    assert list(found.slowdowns) == sorted(set(found.slowdowns))
+    # One core shares its complex's L3 with one other; two have one to themselves.
+    assert found.left[0, :4].tolist() == [1, 0.75, 0.5, 0.5]
+    assert found.left[1].tolist() == found.left[3].tolist() == [1] * len(found.slowdowns)
+    assert found.left[2, 2] == 0.75  # two complexes, of which one core is another's
+    assert found.speed[:, 2].tolist() == [1] * 4
+    assert found.speed[:, 3].tolist() == [0.9] * 4
+
+
+def test_blocks_that_share_memory_read_more_and_slower() -> None:
+    work = replace(
+        SMALL, operations=1, extent=64, tile_bytes=MIB / 8, weight_bytes=0, other_bytes=4 * MIB
+    )
+    found = times_under(work, MACHINE, (1, 2), beside_equals(MACHINE, (1, 2)))
+    # 4 MiB in an L3 of 4: alone nothing is read; of one core half is gone beside others.
+    assert found.read_bytes[0, :4].tolist() == [0, MIB, 2 * MIB, 2 * MIB]
+    assert found.read_bytes[1].tolist() == [0] * found.read_bytes.shape[1]
+    full, less = found.memory[0, 2:4]
+    assert full == pytest.approx(2 * MIB / 10)
+    assert less == pytest.approx(full / 0.9)
+
+
+def test_cores_that_share_nothing_have_no_level() -> None:
+    own = MACHINE.changed("processor.complexes", 4)
+    with pytest.raises(ConfigError, match="L3 to itself"):
+        beside_equals(own, (1,))

@@ -22,6 +22,7 @@ from veltair.runtime.simulate.machine_profiles import (
     works_of,
 )
 from veltair.runtime.simulate.profiles import load_profiles
+from veltair.runtime.simulate.run import simulate
 from veltair.runtime.simulate.scenario import Scenario, read_scenario
 
 MACHINE = parse_machine(machine_table())
@@ -144,6 +145,13 @@ def test_measured_levels_are_read_in_between(folder: Path) -> None:
             ["model[0].profile = 'alone'", "machine.levels"],
         ),
         (["model.core_step=5"], ["model[0].core_step = 5", "4 cores"]),
+        (
+            ["machine.interference=shared", "machine.levels=[0, 1]"],
+            ["machine", "needs `model`"],
+        ),
+        (["machine.interference=shared", "machine.model="], ["machine", "needs `model`"]),
+        (["machine.proxy=none"], ["machine", "only for interference"]),
+        (["machine.proxy_error=0.1"], ["machine", "only for interference"]),
     ],
 )
 def test_what_can_not_be_simulated_is_named(
@@ -202,3 +210,19 @@ def test_shares_that_were_damaged_are_named(tmp_path: Path) -> None:
     path.write_text(json.dumps({**shipped, "shares": {"direct": -1.0}}))
     with pytest.raises(InputError, match="shares of direct"):
         read_shares(path)
+
+
+def test_blocks_slow_each_other_where_they_share_the_machine(folder: Path) -> None:
+    shared = read(folder, "machine.interference=shared", "arrivals.rate_qps=40000")
+    (profile,) = load_profiles(shared)
+    assert len(profile.layer_bytes) == len(profile.layer_ns)
+    assert profile.slowdowns[:3] == [0, 0.75, 1.5]
+    alone = read(folder, "arrivals.rate_qps=40000")
+    # So many that all cores are busy. The weights, 128 KiB, stay in the L3s, so little is lost.
+    ends = [simulate(each).end_ns[-1] for each in (alone, shared)]
+    assert ends[0] <= ends[1] < 2 * ends[0]
+    slow = MACHINE.changed("caches.l3_mib", 0.01).changed("memory.core_gbps", 1.0)
+    slow = slow.changed("memory.complex_gbps", 1.5).changed("memory.total_gbps", 2.0)
+    (folder / "mine.toml").write_text(to_toml(slow, "Little memory."))
+    # Now each core reads them from memory, which gives half of what four want.
+    assert simulate(shared).end_ns[-1] > 1.5 * simulate(alone).end_ns[-1]
