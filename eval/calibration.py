@@ -16,7 +16,8 @@ import msgspec
 import numpy as np
 
 from veltair.eval import bench_launch
-from veltair.eval.fresh_profile import copy_artifacts, profiled
+from veltair.eval.artifact_copies import copy_artifacts
+from veltair.eval.fresh_profile import profiled
 from veltair.eval.real_runs import ServerPlan, closed_loop, replay, running
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.manifest import Profile

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from veltair.compiler import reprofile
 from veltair.compiler.progress import Silent
-from veltair.eval.fresh_profile import copy_artifacts
+from veltair.eval.artifact_copies import copy_artifacts
 from veltair.eval.served import serving
 from veltair.proxy.bubbles import Bubbles
 from veltair.runtime._native import ipc

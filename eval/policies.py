@@ -18,9 +18,10 @@ import msgspec
 import numpy as np
 import typer
 
+from veltair.eval.artifact_copies import copy_artifacts
 from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.children import stopped_by_signals
-from veltair.eval.fresh_profile import copy_artifacts, profiled
+from veltair.eval.fresh_profile import profiled
 from veltair.eval.latency_figures import Figures, Outcomes, by_model, to_json
 from veltair.eval.patience import Patience
 from veltair.eval.points import PointStore, circumstances

@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 import typer
 
+from veltair.eval.artifact_copies import copy_artifacts
 from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.calibration import (
     Calibration,
@@ -36,7 +37,6 @@ from veltair.eval.calibration import (
     with_levels,
 )
 from veltair.eval.children import stopped_by_signals
-from veltair.eval.fresh_profile import copy_artifacts
 from veltair.eval.latency_figures import Figures, Outcomes, by_model, to_json
 from veltair.eval.patience import Patience
 from veltair.eval.points import PointStore, circumstances
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from veltair.eval.real_runs import Observed
+    from veltair.eval.capacity.system import Observed
     from veltair.runtime.client import LocalClient
     from veltair.runtime.manifest import Manifest
 

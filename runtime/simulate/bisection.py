@@ -6,28 +6,33 @@ from collections.abc import Callable
 
 
 def bracket(
-    holds: Callable[[float], bool], begin_qps: float, lowest_qps: float, highest_qps: float
+    holds: Callable[[float], bool],
+    begin_qps: float,
+    lowest_qps: float,
+    highest_qps: float,
+    step: float = 1.5,
 ) -> tuple[float, float]:
-    """Finds a rate that holds and one that doesn't, by steps of a half more or a third less.
+    """Finds a rate that holds and one that doesn't, by steps of one factor.
 
     Args:
         holds: asked of a rate; taken to hold below each rate for which it does.
         begin_qps: above 0, where the search begins.
         lowest_qps: no lower rate is tried; 0.0 stands for the rate that holds then.
         highest_qps: no higher rate is tried; infinity stands for the one that doesn't then.
+        step: above 1, between a rate and the next.
 
     Returns:
         The rates, the one that holds first.
     """
     rate_qps = begin_qps
     if holds(rate_qps):
-        while rate_qps * 1.5 < highest_qps:
-            low_qps, rate_qps = rate_qps, rate_qps * 1.5
+        while rate_qps * step < highest_qps:
+            low_qps, rate_qps = rate_qps, rate_qps * step
             if not holds(rate_qps):
                 return low_qps, rate_qps
         return rate_qps, float("inf")
-    while rate_qps / 1.5 > lowest_qps:
-        high_qps, rate_qps = rate_qps, rate_qps / 1.5
+    while rate_qps / step > lowest_qps:
+        high_qps, rate_qps = rate_qps, rate_qps / step
         if holds(rate_qps):
             return rate_qps, high_qps
     return 0.0, rate_qps

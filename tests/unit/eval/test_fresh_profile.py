@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from factories import tiny_input, tiny_reference, write_tiny_artifact
 
-from veltair.eval.fresh_profile import copy_artifacts, profiled
+from veltair.eval.artifact_copies import copy_artifacts
+from veltair.eval.fresh_profile import profiled
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.errors import InputError
 from veltair.runtime.model import Model
