@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from veltair.eval.real_runs import Observed
+    from veltair.eval.capacity.system import Observed
     from veltair.runtime.manifest import Manifest
     from veltair.runtime.simulate.arrivals import Arrivals
 

@@ -8,15 +8,16 @@ collection that comes late changes nothing. Inputs lie in the slots before the r
 from __future__ import annotations
 
 import gc
+import json
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veltair.eval.served import serving
+from veltair.eval.capacity.system import FAILED, Observed
+from veltair.eval.served import served
 from veltair.runtime.client import LocalClient
 from veltair.runtime.errors import RefusedError, VeltairError
 from veltair.runtime.files import write_whole
@@ -26,14 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from veltair.eval.served import Served
     from veltair.runtime.client import Completion, Slot
     from veltair.runtime.simulate.arrivals import Arrivals
 
-FAILED = 3  # beside SERVED, REFUSED and QUEUE_FULL of the simulator: accepted, and not answered
-
 ANSWER_S = 60.0
 _NS_PER_S = 1_000_000_000
-_LEAD_NS = 100_000_000  # between the begin of a run and its time 0
+LEAD_NS = 100_000_000  # between the begin of a run and its time 0
 _AT_ONCE = 64  # completions a collection
 _FAR_S = 3_600
 _ROUNDS = 3
@@ -50,6 +50,8 @@ class ServerPlan:
         slots: a model; a query that finds none is refused.
         admission: whether the server refuses at once what it predicts to be late.
         cores: processors to serve on; empty: all.
+        record: file that gets each decision; None: none are recorded.
+        log: file that gets what the server says; None: it goes where ours does.
     """
 
     repository: Path
@@ -58,34 +60,35 @@ class ServerPlan:
     slots: int = 64
     admission: bool = False
     cores: tuple[int, ...] = ()
+    record: Path | None = None
+    log: Path | None = None
 
     def config(self) -> str:
         """Returns the `serve.toml`."""
+        record = (
+            "" if self.record is None else f"[server]\nrecord = {json.dumps(str(self.record))}\n"
+        )
         return (
-            f'[scheduling]\npolicy = "{self.policy}"\n'
+            f'{record}[scheduling]\npolicy = "{self.policy}"\n'
             f"[queue]\nmax_queries = {self.slots}\nadmission = {str(self.admission).lower()}\n"
             f"[engine]\ncores = {list(self.cores)}\n"
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Observed:
-    """What became of each query of a run; times from the run's time 0.
+class Client(Protocol):
+    """What a replay asks of a client, as `LocalClient` has it."""
 
-    Attributes:
-        submitted_ns: int64[Q], when the driver had handed it over: the rest of it after the arrival
-            is the driver's lateness.
-        start_ns: int64[Q], of its first block; -1: none.
-        end_ns: int64[Q], or when it was refused.
-        outcome: int64[Q], SERVED, REFUSED, QUEUE_FULL or FAILED.
-        errors: of the queries that failed, each text once.
-    """
+    def allocate(self, model: str) -> Slot:
+        """Takes a free slot of a model."""
 
-    submitted_ns: NDArray[np.int64]
-    start_ns: NDArray[np.int64]
-    end_ns: NDArray[np.int64]
-    outcome: NDArray[np.int64]
-    errors: tuple[str, ...]
+    def submit(self, slot: Slot, *, arrival_ns: int | None = None, tag: int = 0) -> None:
+        """Hands the filled slot over."""
+
+    def poll(self, limit: int = 1024) -> Sequence[Completion]:
+        """Returns the completions that are there now."""
+
+    def wait(self, timeout_s: float | None = None) -> Sequence[Completion]:
+        """Waits for at least one completion."""
 
 
 @contextmanager
@@ -95,43 +98,56 @@ def running(plan: ServerPlan, scratch: Path) -> Iterator[LocalClient]:
     Raises:
         VeltairError: the server does not run, or not with this configuration.
     """
+    with running_server(plan, scratch) as (client, _):
+        yield client
+
+
+@contextmanager
+def running_server(plan: ServerPlan, scratch: Path) -> Iterator[tuple[LocalClient, Served]]:
+    """Serves as `running` does; yields the server too."""
     config = scratch / "serve.toml"
     write_whole(config, plan.config().encode())
     with (
-        serving(plan.repository, workers=plan.workers, config=config) as address,
-        LocalClient.attach(address) as client,
+        served(plan.repository, workers=plan.workers, config=config, log=plan.log) as server,
+        LocalClient.attach(server.address) as client,
     ):
         prefill(client)
         for model in client.models():
             for _ in range(_ROUNDS):  # each worker meets each model, most probably
                 closed_loop(client, {model.name: min(plan.workers, model.slots)}, plan.workers)
-        yield client
+        yield client, server
 
 
 def prefill(client: LocalClient, seed: int = 0) -> None:
-    """Writes a random input into every slot; the server only reads inputs, so they stay."""
+    """Writes an input into every slot; the server only reads inputs, so they stay.
+
+    Floats are random; integers are 0, which is valid wherever they are indices, as token ids are.
+    """
     random = np.random.default_rng(seed)
     for model in client.models():
         slots = [client.allocate(model.name) for _ in range(model.slots)]
         for slot in slots:
             for values in slot.inputs.values():
-                sample = random.standard_normal(values.shape, dtype=np.float32)
-                values[...] = sample.astype(values.dtype)
+                floating = np.issubdtype(values.dtype, np.floating)
+                values[...] = random.standard_normal(values.shape) if floating else 0
             slot.release()
 
 
-def replay(client: LocalClient, names: Sequence[str], arrivals: Arrivals) -> Observed:
+def replay(
+    client: Client, names: Sequence[str], arrivals: Arrivals, zero_ns: int | None = None
+) -> Observed:
     """Submits every query when it is due and waits for the last one's end.
 
     Args:
         client: attached, its slots filled.
         names: of the models, by index.
         arrivals: when, and which model.
+        zero_ns: time 0 of the run on the monotonic clock, soon; None: as soon as can be.
 
     Raises:
         VeltairError: the server died, or a query was not answered.
     """
-    run = _Replay(client, names, arrivals)
+    run = _Replay(client, names, arrivals, zero_ns)
     gc.collect()
     gc.disable()  # a collection takes milliseconds: as long as a query
     try:
@@ -199,11 +215,13 @@ def _ends(client: LocalClient) -> list[Completion]:
 class _Replay:
     """The state of one run."""
 
-    def __init__(self, client: LocalClient, names: Sequence[str], arrivals: Arrivals) -> None:
+    def __init__(
+        self, client: Client, names: Sequence[str], arrivals: Arrivals, zero_ns: int | None
+    ) -> None:
         count = len(arrivals.time_ns)
         self._client = client
         self._names = [names[index] for index in arrivals.model]
-        self._begin_ns = time.monotonic_ns() + _LEAD_NS
+        self._begin_ns = zero_ns or time.monotonic_ns() + LEAD_NS
         self._due_ns = [self._begin_ns + int(due_ns) for due_ns in arrivals.time_ns]
         self._pending = 0
         self._errors: dict[str, None] = {}

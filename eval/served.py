@@ -7,7 +7,7 @@ import re
 import subprocess
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from queue import Empty, Queue
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from veltair.runtime.errors import VeltairError
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from typing import TextIO
 
 START_S = 60.0
 POLL_S = 0.02
@@ -50,7 +51,12 @@ def serving(
 
 @contextmanager
 def served(
-    repository: Path, *, workers: int, config: Path | None = None, port: int = 0
+    repository: Path,
+    *,
+    workers: int,
+    config: Path | None = None,
+    port: int = 0,
+    log: Path | None = None,
 ) -> Iterator[Served]:
     """Serves a repository until the block ends.
 
@@ -59,6 +65,7 @@ def served(
         workers: worker ranks.
         config: a `serve.toml`.
         port: of HTTP; 0 takes a free one.
+        log: gets what the server says; None: its lines are printed.
 
     Yields:
         The server, once it is ready.
@@ -70,21 +77,32 @@ def served(
     arguments += ["--http-port", str(port)]
     if config is not None:
         arguments += ["--config", str(config)]
-    with child(python("veltair.runtime.cli", *arguments), subprocess.PIPE) as process:
-        address = _wait_for_address(process)
+    command = python("veltair.runtime.cli", *arguments)
+    with ExitStack() as stack:
+        lines = stack.enter_context(log.open("a")) if log is not None else None
+        errors = subprocess.STDOUT if log is not None else None
+        process = stack.enter_context(child(command, subprocess.PIPE, errors))
+        address = _wait_for_address(process, lines)
         _wait_until_ready(process, address)
         yield Served(address=address, process=process)
 
 
-def _wait_for_address(process: subprocess.Popen[str]) -> str:
-    """Reads the server's lines until one has its address; goes on reading them afterwards."""
+def _wait_for_address(process: subprocess.Popen[str], lines: TextIO | None) -> str:
+    """Copies the server's lines until one has its address, and goes on afterwards.
+
+    Args:
+        process: the server.
+        lines: gets them; None: they are printed.
+    """
+    where = "above" if lines is None else f"in {lines.name}"
     found: Queue[str | None] = Queue()
     output = process.stdout
     assert output is not None
 
     def read() -> None:
         for line in output:
-            print(line, end="", flush=True)
+            with suppress(ValueError):  # the log is closed while the server ends
+                print(line, end="", flush=True, file=lines)
             if match := _ADDRESS.search(line):
                 found.put(match.group())
         found.put(None)
@@ -94,10 +112,10 @@ def _wait_for_address(process: subprocess.Popen[str]) -> str:
         address = found.get(timeout=START_S)
     except Empty as error:
         raise VeltairError(
-            f"the server did not say its address within {START_S:.0f} s; its lines are above"
+            f"the server did not say its address within {START_S:.0f} s; its lines are {where}"
         ) from error
     if address is None:
-        raise VeltairError(f"the server ended with code {process.wait()}; its lines are above")
+        raise VeltairError(f"the server ended with code {process.wait()}; its lines are {where}")
     return address
 
 

@@ -27,6 +27,7 @@ SCHEMA = 1
 # `unmeetable`: not even one query a second; `failed`: see the system's error; `noisy`: repetitions
 # differ by more than a decision bears; `skipped`: not installed.
 State = Literal["found", "unmeetable", "failed", "noisy", "skipped"]
+Purpose = Literal["grid", "search", "at_capacity", "at_half", "sweep", "solo", "gantt"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +78,13 @@ class Trial:
         late_p99_ms: of the driver.
         disturbance: what else ran; None in a simulation.
         seconds: that the run took.
+        errors: of queries that the system failed, each text once.
     """
 
     workload: str
     system: str
     setting: str
-    purpose: str
+    purpose: Purpose
     repetition: int
     rate_qps: float
     met: bool
@@ -91,6 +93,7 @@ class Trial:
     late_p99_ms: float | None
     disturbance: Disturbance | None
     seconds: float
+    errors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +139,8 @@ class SystemFacts:
 @dataclass(frozen=True, kw_only=True)
 class Solo:
     """Latency of a model alone on all cores, by a system: what Fig. 13 divides by.
+
+    All systems of ours have the same one: a query that gets all cores at once.
 
     Attributes:
         model: its name.
@@ -255,6 +260,15 @@ def read(folder: Path) -> Result:
         raise InputError(
             f"{path}: not an evaluation's result ({error}); run veltair eval again"
         ) from error
+
+
+def to_trial(raw: dict[str, Any]) -> Trial:
+    """Returns a trial from what `to_json` made of it.
+
+    Raises:
+        msgspec.ValidationError: it is none.
+    """
+    return msgspec.convert(_with_nan({"trials": [raw]})["trials"][0], Trial)
 
 
 def _with_nan(raw: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from veltair.eval.capacity.result import Bar
     from veltair.runtime.simulate.arrivals import Arrivals
+
+
+FAILED = 3  # beside SERVED, REFUSED and QUEUE_FULL of the simulator: accepted, and not answered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +52,7 @@ class Observed:
         end_ns: int64[Q], or when it was refused.
         outcome: int64[Q], SERVED, REFUSED, QUEUE_FULL (of `runtime.simulate.run`) or FAILED.
         errors: of the queries that failed, each text once.
-        busy_ns: processor time of all the system's processes during the run.
+        busy_ns: processor time of all the system's processes during the run; -1: not told.
     """
 
     submitted_ns: NDArray[np.int64]
@@ -56,7 +60,7 @@ class Observed:
     end_ns: NDArray[np.int64]
     outcome: NDArray[np.int64]
     errors: tuple[str, ...]
-    busy_ns: int
+    busy_ns: int = -1
 
 
 class Running(Protocol):
@@ -105,4 +109,24 @@ class System(Protocol):
 
         Raises:
             VeltairError: it does not start, with the end of its log.
+        """
+
+
+@runtime_checkable
+class Recorded(Protocol):
+    """A system that can tell which cores ran which block."""
+
+    def second(
+        self, models: Sequence[Candidate], cpus: Sequence[int], scratch: Path, arrivals: Arrivals
+    ) -> tuple[Bar, ...]:
+        """Serves a run of at least three seconds and returns the blocks of the second one.
+
+        Args:
+            models: as of `System.running`.
+            cpus: the same.
+            scratch: the same.
+            arrivals: of the run.
+
+        Raises:
+            VeltairError: it does not start, or died.
         """

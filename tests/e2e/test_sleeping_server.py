@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from sleeping_server import sleeping
 
-from veltair.eval.real_runs import Observed, replay
+from veltair.eval.capacity.system import Observed
+from veltair.eval.real_runs import replay
 from veltair.eval.workload import Workload
 from veltair.runtime._native import sched
 from veltair.runtime.simulate.run import SERVED, Simulated, simulate

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from veltair.eval.capacity.system import Observed
-from veltair.eval.real_runs import FAILED
+from veltair.eval.capacity.system import FAILED, Observed
 from veltair.runtime.simulate.run import QUEUE_FULL, SERVED
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from veltair.eval.bench_versions import WAYS, _row, latencies_ns, wide_model
-from veltair.eval.real_runs import FAILED, Observed
+from veltair.eval.capacity.system import FAILED, Observed
 from veltair.runtime.simulate.arrivals import Arrivals
 from veltair.runtime.simulate.run import SERVED
 

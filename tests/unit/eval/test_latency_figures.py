@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 
+from veltair.eval.capacity.system import FAILED
 from veltair.eval.latency_figures import Outcomes, by_model, to_json
-from veltair.eval.real_runs import FAILED
 from veltair.runtime.simulate.run import QUEUE_FULL, REFUSED, SERVED
 
 MS = 1_000_000

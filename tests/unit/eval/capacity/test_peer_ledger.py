@@ -10,7 +10,7 @@ from peer_models import arrivals
 from veltair.eval.capacity.peers.ledger import LEAD_NS, WAITING, Ledger, uncollected
 from veltair.eval.capacity.peers.log import end_of
 from veltair.eval.capacity.peers.processor_time import processor_ns, tree, used_ns
-from veltair.eval.real_runs import FAILED
+from veltair.eval.capacity.system import FAILED
 from veltair.runtime.simulate.run import QUEUE_FULL, SERVED
 
 
