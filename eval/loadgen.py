@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import mlperf_loadgen
 import msgspec
-import numpy as np
 
 from veltair.eval.loadgen_backends import GoneBackend, NullBackend, SegmentBackend, make_samples
 from veltair.eval.loadgen_plan import Plan, Record
-from veltair.eval.loadgen_schedule import server_schedule
+from veltair.eval.loadgen_schedule import loadgen_seeds, server_schedule
 from veltair.runtime.client import LocalClient
 from veltair.runtime.errors import NotFoundError, RefusedError, UnavailableError
 
@@ -213,7 +212,7 @@ def run(plan: Plan, backend: Backend) -> Record:
     Raises:
         UnavailableError: the server was lost.
     """
-    seeds = [int(s) for s in np.random.SeedSequence(plan.seed).generate_state(3)]
+    seeds = loadgen_seeds(plan.seed)
     driver = Driver(backend, plan, seeds[0])
     sut = mlperf_loadgen.ConstructSUT(driver.issue, driver.flush)
     library = mlperf_loadgen.ConstructQSL(

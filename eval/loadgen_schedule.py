@@ -21,6 +21,16 @@ _STATE_WORDS = 624
 _MASK = 0xFFFFFFFF
 
 
+def loadgen_seeds(seed: int) -> tuple[int, int, int]:
+    """Returns LoadGen's seeds of a test: of its schedule, of its samples' indices, of its library.
+
+    Args:
+        seed: the plan's.
+    """
+    schedule, index, library = (int(s) for s in np.random.SeedSequence(seed).generate_state(3))
+    return schedule, index, library
+
+
 def server_schedule(seed: int, qps: float, queries: int) -> NDArray[np.int64]:
     """Returns when each query is due.
 

@@ -107,6 +107,10 @@ COMMANDS = {
         module="veltair.runtime.replay_command",
         summary="Feed recorded decisions to their policies again and compare.",
     ),
+    "eval": Command(
+        module="veltair.eval.capacity.command",
+        summary="Find the highest rate at which systems keep workloads' targets.",
+    ),
     "capacity": Command(
         module="veltair.runtime.simulate.capacity_command",
         summary="Find the highest rate that a simulated machine keeps.",

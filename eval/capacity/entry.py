@@ -1,0 +1,81 @@
+"""A system's entry to a workload: what has been found of it so far."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from veltair.eval.capacity.result import Capacity
+from veltair.eval.capacity.search import HIGHEST_QPS, LOWEST_QPS, NEXT_STEP, spread, state_of
+
+if TYPE_CHECKING:
+    from veltair.eval.capacity.result import State
+    from veltair.eval.capacity.system import System
+    from veltair.eval.capacity.trials import Case
+
+
+@dataclass(kw_only=True)
+class Entry:
+    """One system with one workload.
+
+    Attributes:
+        case: the workload.
+        system: that serves it.
+        setting: its best, as far as is known.
+        guess_qps: where the search begins.
+        found: highest rate of each repetition of the search; 0: none.
+        error: why it failed; empty: it didn't.
+        log: what it said then, within the folder of the results.
+        failed_queries: texts of queries that it failed.
+    """
+
+    case: Case
+    system: System
+    setting: str
+    guess_qps: float
+    found: list[float] = field(default_factory=list)
+    error: str = ""
+    log: str = ""
+    failed_queries: set[str] = field(default_factory=set)
+
+    @property
+    def qps(self) -> float:
+        """Median of the rates that were found; 0: none."""
+        return statistics.median(self.found) if self.found else 0.0
+
+    def stage(self, name: str) -> str:
+        """Returns the name of one of its stages among all."""
+        return f"{self.case.facts.name}/{self.system.name}/{name}"
+
+    def capacity(self, noise: float) -> Capacity | None:
+        """Returns what was found; None: nothing yet.
+
+        Args:
+            noise: as of `state_of`.
+        """
+        if not self.found and not self.error:
+            return None
+        state: State = "failed" if self.error else state_of(self.found, noise)
+        return Capacity(
+            workload=self.case.facts.name,
+            system=self.system.name,
+            setting=self.setting,
+            state=state,
+            qps=() if state in ("failed", "unmeetable") else tuple(self.found),
+            note=self._note(state),
+        )
+
+    def _note(self, state: State) -> str:
+        notes = []
+        if state == "failed":
+            notes.append(self.error)
+        elif state == "unmeetable":
+            notes.append(f"not even {LOWEST_QPS:g} query a second keeps the targets")
+        elif state == "noisy":
+            notes.append(f"repetitions differ by {spread(self.found):.0%} of their median")
+        elif max(self.found) * NEXT_STEP >= HIGHEST_QPS:
+            notes.append("at least; the load generator sends no more")
+        if self.failed_queries:
+            notes.append(f"failed queries: {'; '.join(sorted(self.failed_queries))}")
+        return ". ".join(notes)

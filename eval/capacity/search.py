@@ -1,0 +1,82 @@
+"""The highest rate at which a system keeps a workload's targets, and what repetitions say of it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import TYPE_CHECKING
+
+from veltair.runtime.simulate.bisection import bisect, bracket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from veltair.eval.capacity.result import Capacity, State, WorkloadFacts
+
+LOWEST_QPS = 1.0  # what can't be kept at it can't be kept
+HIGHEST_QPS = 20_000.0  # more than one thread sends in time
+FIRST_STEP = 1.5  # from a rate that is a guess
+NEXT_STEP = 1.1  # from one that another repetition found
+
+_NS_PER_S = 1e9
+
+
+def guess_qps(facts: WorkloadFacts) -> float:
+    """Returns where a search begins when nothing is known: targets are about three solo times."""
+    target_s = sum(model.share * model.qos_ns for model in facts.models) / _NS_PER_S
+    return max(1.5 / target_s, LOWEST_QPS)
+
+
+def highest_qps(
+    holds: Callable[[float], bool], begin_qps: float, *, step: float, tolerance: float
+) -> float:
+    """Returns the highest rate that holds; 0: not even `LOWEST_QPS` does.
+
+    Args:
+        holds: asked of a rate; taken to hold below each rate for which it does.
+        begin_qps: where the search begins.
+        step: from one rate to the next until one holds and one doesn't.
+        tolerance: how well the rate is known then, as a share of it.
+    """
+    low, high = bracket(holds, max(begin_qps, LOWEST_QPS), LOWEST_QPS, HIGHEST_QPS, step)
+    if math.isinf(high):
+        return low
+    if low == 0:
+        if high <= LOWEST_QPS or not holds(LOWEST_QPS):
+            return 0.0
+        low = LOWEST_QPS
+    return bisect(holds, low, high, tolerance=tolerance)
+
+
+def state_of(found: Sequence[float], noise: float) -> State:
+    """Returns what the repetitions' rates come to.
+
+    Args:
+        found: by `highest_qps`, one or more.
+        noise: the widest spread, as a share of the median, that still bears a decision.
+    """
+    if max(found) == 0:
+        return "unmeetable"
+    return "found" if spread(found) <= noise else "noisy"
+
+
+def spread(found: Sequence[float]) -> float:
+    """Returns the range of some rates as a share of their median; infinite where that is 0."""
+    median = statistics.median(found)
+    return (max(found) - min(found)) / median if median else math.inf
+
+
+def best(capacities: Sequence[Capacity]) -> Capacity | None:
+    """Returns the one with the highest median, where no repetition of another reaches its lowest.
+
+    None where they overlap, or where the rate of one that might be better is not known.
+    """
+    if any(each.state == "noisy" for each in capacities):
+        return None
+    found = [each for each in capacities if each.state == "found"]
+    if not found:
+        return None
+    first = max(found, key=lambda each: statistics.median(each.qps))
+    others = [each for each in found if each is not first]
+    reached = max((max(each.qps) for each in others), default=0.0)
+    return first if len(first.qps) > 1 and min(first.qps) > reached else None

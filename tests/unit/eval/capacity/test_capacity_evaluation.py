@@ -1,0 +1,211 @@
+"""Evaluations of systems whose capacity is known: what is found, kept, skipped and decided."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from queueing_system import (
+    QueueingSystem,
+    capacity_qps,
+    failing,
+    failing_once,
+    steady_case,
+)
+from rich.console import Console
+
+from veltair.eval.capacity.evaluation import Evaluation
+from veltair.eval.capacity.progress import EvalProgress
+from veltair.eval.capacity.result import Capacity, Result, read, write
+from veltair.eval.capacity.stages import Plan
+from veltair.eval.capacity.summary import notes, table
+from veltair.eval.capacity.trials import Case, Trials
+from veltair.eval.patience import Patience
+from veltair.eval.points import PointStore
+
+PLAN = Plan(repetitions=2, loads=(0.75, 1.5), solo_queries=3)
+
+
+def evaluate(
+    folder: Path, systems: Sequence[QueueingSystem], *cases: Case, plan: Plan = PLAN
+) -> Result:
+    """Runs an evaluation in a folder, on from what lies there; returns what it has written."""
+    trials = Trials(
+        PointStore(folder / "points"),
+        cpus=(0, 1),
+        scratch=folder / "scratch",
+        percentile=plan.percentile,
+        patience=Patience(attempts=1, wait_s=0),
+    )
+    evaluation = Evaluation(plan, cases, systems, trials, cores=2, folder=folder)
+    progress = EvalProgress(Console(file=io.StringIO()), evaluation.stages_s())
+    trials.told = progress.trial
+    with progress:
+        evaluation.run(progress, lambda: write(folder, evaluation.result({}, {})))
+    assert progress.left_s == 0
+    return read(folder)
+
+
+def capacity(result: Result, system: str, workload: str = "steady") -> Capacity:
+    (found,) = (
+        each for each in result.capacities if (each.workload, each.system) == (workload, system)
+    )
+    return found
+
+
+@pytest.mark.parametrize(("percentile", "target_ms"), [(95.0, 30.0), (99.0, 50.0)])
+def test_the_known_capacity_is_found(tmp_path: Path, percentile: float, target_ms: float) -> None:
+    plan = Plan(repetitions=3, percentile=percentile, tolerance=0.01)
+    case = steady_case(target_ms, min_queries=20_000)
+    result = evaluate(tmp_path, [QueueingSystem("queue", 10)], case, plan=plan)
+    found = capacity(result, "queue")
+    assert found.state == "found"
+    assert found.note == ""
+    expected = capacity_qps(0.010, target_ms / 1000, percentile / 100)
+    assert found.qps == pytest.approx((expected,) * 3, rel=0.04)
+
+
+def test_each_model_has_to_be_in_time(tmp_path: Path) -> None:
+    case = steady_case(100, 15, min_queries=10_000)
+    result = evaluate(tmp_path, [QueueingSystem("queue", 10)], case)
+    expected = capacity_qps(0.010, 0.015, 0.95)  # of the model that has less time
+    assert capacity(result, "queue").qps == pytest.approx((expected,) * 2, rel=0.1)
+    at_capacity = next(each for each in result.trials if each.purpose == "at_capacity")
+    assert at_capacity.figures["model1"].satisfied_share == pytest.approx(0.95, abs=0.02)
+    assert at_capacity.figures["model0"].satisfied_share > 0.999
+
+
+def test_loads_and_solos_are_measured_at_the_capacity_that_was_found(tmp_path: Path) -> None:
+    result = evaluate(tmp_path, [QueueingSystem("queue", 10)], steady_case(30))
+    (low, high) = sorted(capacity(result, "queue").qps)
+    rates = {
+        (each.purpose, round(each.rate_qps / ((low + high) / 2), 3))
+        for each in result.trials
+        if each.purpose not in ("search", "solo")
+    }
+    assert rates == {("at_capacity", 1.0), ("at_half", 0.5), ("sweep", 0.75), ("sweep", 1.5)}
+    (solo,) = result.solos
+    assert (solo.model, solo.system) == ("model0", "queue")
+    assert solo.mean_ms == pytest.approx(10)
+    at_half = next(each for each in result.trials if each.purpose == "at_half")
+    # Two cores, of which the one server keeps a half of one busy per 50 queries a second.
+    assert at_half.core_usage == pytest.approx(at_half.rate_qps * 0.010 / 2, rel=0.05)
+    assert at_half.late_p99_ms == pytest.approx(0.001)
+
+
+def test_the_best_setting_is_found_and_taken(tmp_path: Path) -> None:
+    system = QueueingSystem("peer", {"slow": 14, "fast": 8, "middling": 10}, kind="peer")
+    result = evaluate(tmp_path, [system], steady_case(40))
+    assert capacity(result, "peer").setting == "fast"
+    tried = {each.setting for each in result.trials if each.purpose == "grid"}
+    assert tried == {"slow", "fast", "middling"}
+    assert {each.setting for each in result.trials if each.purpose != "grid"} == {"fast"}
+
+
+def test_systems_take_turns(tmp_path: Path) -> None:
+    systems = [QueueingSystem(name, 10) for name in ("a", "b")]
+    result = evaluate(tmp_path, systems, steady_case(30))
+    turns = [(each.system, each.repetition) for each in result.trials if each.purpose == "search"]
+    assert list(dict.fromkeys(turns)) == [("a", 0), ("b", 0), ("b", 1), ("a", 1)]
+    first = {
+        each.system: each.figures["all"].queries for each in result.trials if each.repetition == 0
+    }
+    assert first["a"] == first["b"]  # the same arrivals
+
+
+def test_what_was_measured_is_kept(tmp_path: Path) -> None:
+    case = steady_case(30)
+    first = evaluate(tmp_path, [QueueingSystem("queue", 10)], case)
+    again = QueueingSystem("queue", 10)
+    assert evaluate(tmp_path, [again], case) == first
+    assert again.starts == []
+    stricter = steady_case(29)
+    evaluate(tmp_path, [again], stricter)
+    assert again.starts == ["only"]
+
+
+def test_a_stopped_evaluation_goes_on(tmp_path: Path) -> None:
+    def stop(replay: int) -> None:
+        if replay == 5:
+            raise KeyboardInterrupt
+
+    case = steady_case(30)
+    stopped = QueueingSystem("queue", 10, before=stop)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(tmp_path, [stopped], case)
+    rest = QueueingSystem("queue", 10)
+    result = evaluate(tmp_path, [rest], case)
+    whole = evaluate(tmp_path / "whole", [QueueingSystem("queue", 10)], case)
+    assert result.capacities == whole.capacities
+    assert rest.replays == len(whole.trials) - 5
+
+
+def test_a_system_that_fails_is_recorded_and_the_rest_goes_on(tmp_path: Path) -> None:
+    dying = QueueingSystem("dying", 10, before=failing(after=3))
+    result = evaluate(tmp_path, [dying, QueueingSystem("queue", 10)], steady_case(30))
+    found = capacity(result, "dying")
+    assert (found.state, found.qps, found.note) == ("failed", (), "the system has died")
+    assert capacity(result, "queue").state == "found"
+    facts = result.systems[0]
+    assert facts.error == "steady: the system has died"
+    log = (tmp_path / facts.log).read_text()
+    assert "dying says hello" in log
+    assert "Traceback" in log
+    assert len(dying.starts) == 1  # not tried again in its later stages
+
+
+def test_a_setting_that_fails_is_no_candidate(tmp_path: Path) -> None:
+    system = QueueingSystem("peer", {"broken": 5, "works": 10}, kind="peer", before=failing_once())
+    found = capacity(evaluate(tmp_path, [system], steady_case(30)), "peer")
+    assert (found.state, found.setting) == ("found", "works")
+
+
+def test_a_target_that_no_rate_keeps_is_unmeetable(tmp_path: Path) -> None:
+    result = evaluate(tmp_path, [QueueingSystem("queue", 40)], steady_case(30, min_queries=100))
+    found = capacity(result, "queue")
+    assert (found.state, found.qps) == ("unmeetable", ())
+    assert "not even 1 query" in found.note
+    assert min(each.rate_qps for each in result.trials if each.purpose == "search") == 1
+    assert result.solos[0].mean_ms == pytest.approx(40)  # which says why
+
+
+def test_a_system_that_is_not_here_is_skipped(tmp_path: Path) -> None:
+    absent = QueueingSystem("peer", 1, kind="peer", missing="not installed; make peers")
+    result = evaluate(tmp_path, [absent, QueueingSystem("queue", 10)], steady_case(30))
+    found = capacity(result, "peer")
+    assert (found.state, found.note) == ("skipped", "not installed; make peers")
+    assert absent.starts == []
+
+
+def test_no_winner_is_named_where_repetitions_overlap(tmp_path: Path) -> None:
+    alike = [QueueingSystem("a", 10), QueueingSystem("b", 10.05)]
+    result = evaluate(tmp_path, alike, steady_case(30))
+    assert notes(result)[0].startswith("steady: no winner")
+    better = [QueueingSystem("a", 7), QueueingSystem("b", 10, kind="peer")]
+    result = evaluate(tmp_path / "better", better, steady_case(30))
+    assert "steady: a serves most" in notes(result)[0]
+    assert "times the best peer (b at only)" in notes(result)[0]
+
+
+def test_the_null_system_runs_at_the_best_rate_that_was_found(tmp_path: Path) -> None:
+    systems = [QueueingSystem("null", 0.001, kind="null"), QueueingSystem("queue", 10)]
+    result = evaluate(tmp_path, systems, steady_case(30))
+    (low, high) = sorted(capacity(result, "queue").qps)
+    rates = [each.rate_qps for each in result.trials if each.system == "null"]
+    assert rates == pytest.approx([(low + high) / 4, (low + high) / 2])
+    assert {each.system for each in result.capacities} == {"queue"}
+
+
+def test_the_table_has_each_system_and_workload(tmp_path: Path) -> None:
+    cases = [steady_case(30), steady_case(9, name="tight", min_queries=50)]
+    systems = [QueueingSystem("queue", 10), QueueingSystem("null", 0.001, kind="null")]
+    result = evaluate(tmp_path, systems, *cases)
+    console = Console(file=io.StringIO(), width=120)
+    console.print(table(result))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "steady" in text
+    assert "unmeetable" in text
+    assert "null" not in text

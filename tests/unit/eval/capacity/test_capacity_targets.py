@@ -1,0 +1,60 @@
+"""Targets that are measured: what follows from a latency, and where it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from veltair.eval.capacity.targets import Fastest, with_targets
+from veltair.eval.capacity.workloads import read_workload
+from veltair.runtime.errors import InputError
+
+BEGIN = """# What it is.
+[workload]
+models = ["a", "b"]
+
+[qos.paper]
+how = "table 2"
+
+[qos.paper.ms]
+a = 10
+b = 20
+"""
+FOUND = {
+    "a": Fastest(peer="openvino 1", ms=3.301, others=0.01),
+    "b": Fastest(peer="onnxruntime 2", ms=5.0, others=0.0),
+}
+MACHINE = {"cpu": "a processor", "cores": 4}
+
+
+def test_a_target_is_three_times_the_latency_rounded_up() -> None:
+    assert FOUND["a"].target_ms == 10
+    assert FOUND["b"].target_ms == 15
+    assert Fastest(peer="p", ms=5.001, others=0.0).target_ms == 16
+
+
+def test_the_section_is_added_and_then_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(BEGIN)
+    once = with_targets(read_workload(str(path)), FOUND, MACHINE)
+    assert once.startswith(BEGIN)
+    path.write_text(once)
+    workload = read_workload(str(path))
+    assert workload.qos["small"].ms == {"a": 10, "b": 15}
+    how = workload.qos["small"].how
+    assert "all 4 processors" in how
+    assert "a processor" in how
+    assert "openvino 1: 3.301 ms, others used 1.0%" in once
+    assert with_targets(workload, FOUND, MACHINE) == once
+    slower = FOUND | {"b": Fastest(peer="p", ms=7.0, others=0.0)}
+    path.write_text(with_targets(workload, slower, MACHINE))
+    assert read_workload(str(path)).qos["small"].ms == {"a": 10, "b": 21}
+
+
+def test_a_section_that_is_not_the_last_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    middle = '[qos.small]\nhow = "x"\n[qos.small.ms]\na = 1\nb = 1\n[run]\nseed = 2\n'
+    path.write_text(BEGIN + middle)
+    with pytest.raises(InputError, match="not the last section"):
+        with_targets(read_workload(str(path)), FOUND, MACHINE)
