@@ -113,6 +113,7 @@ class Evaluation:
         return Result(
             origin=origin,
             simulated=False,
+            cores=self._cores,
             percentile=self._plan.percentile,
             plan=plan,
             workloads=tuple(case.facts for case in self._cases),
