@@ -9,7 +9,6 @@ in the batch's. Which layers, measured times say.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -180,6 +179,16 @@ def _planned_again(
     )
 
 
+def order(chosen: Sequence[bool], size: int) -> list[int]:
+    """Which of the batch's requests each step of an arrangement stands for."""
+    return [
+        index
+        for run in _runs(chosen)
+        for _ in range(size if chosen[run[0]] else 1)
+        for index in range(*run)
+    ]
+
+
 def _runs(chosen: Sequence[bool]) -> Iterator[Run]:
     """Begin and end of what is alike in a row."""
     begin = 0
@@ -199,28 +208,3 @@ def _own_roots(several: Planned, begin: int, end: int) -> set[str]:
         touched = {roots[name] for name in (*op.reads, *op.outputs) if name in roots}
         (inside if begin <= index < end else outside).update(touched)
     return inside - outside
-
-
-def choose(
-    one_ns: Sequence[float], several_ns: Sequence[float], can: Sequence[bool], switch_ns: float
-) -> list[bool]:
-    """Which layers run sample by sample, for the least time in all.
-
-    Args:
-        one_ns: of each layer, as many runs of one sample as the batch has.
-        several_ns: one run of the batch.
-        can: which layers may.
-        switch_ns: what going from the one to the other costs.
-    """
-    # The least time up to a layer that runs with the batch, or by sample, and how it came about.
-    paths: list[list[bool]] = [[], []]
-    times = [0.0, 0.0]
-    for one, several, may in zip(one_ns, several_ns, can, strict=True):
-        new_times, new_paths = [], []
-        for by_sample, cost in ((False, several), (True, one if may else math.inf)):
-            stay, change = times[by_sample], times[not by_sample] + switch_ns
-            before = paths[by_sample] if stay <= change else paths[not by_sample]
-            new_times.append(min(stay, change) + cost)
-            new_paths.append([*before, by_sample])
-        times, paths = new_times, new_paths
-    return paths[times[1] < times[0]]

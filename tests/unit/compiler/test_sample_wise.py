@@ -13,13 +13,15 @@ import pytest
 from compiling import Quiet, options_alone
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from veltair.compiler import arrangement
 from veltair.compiler.building import Builder
+from veltair.compiler.layer_costs import LayerCosts
 from veltair.compiler.passes import allocation
 from veltair.compiler.pipeline import CompileOptions, compile_model
-from veltair.compiler.sample_wise import choose
+from veltair.compiler.sample_wise import order
 from veltair.runtime.manifest import Batch, Manifest
 from veltair.runtime.model import Model
 
@@ -97,9 +99,9 @@ def test_any_arrangement_computes_the_same(
     """The compile compares it with ONNX Runtime; this, that it is arranged at all."""
     counts: list[tuple[int, int]] = []
 
-    def masks(_: Path, size: int, builder: Builder) -> list[list[bool]]:
+    def masks(_: Path, __: Manifest, batch: Batch, builder: Builder) -> list[list[bool]]:
         rng = np.random.default_rng(seed)
-        can = [index is not None for index in builder.twins(size)]
+        can = [index is not None for index in builder.twins(batch.size)]
         mask = [may and (seed == 0 or rng.random() < 0.6) for may in can]
         counts.append((sum(mask), len(mask)))
         return [mask]
@@ -128,8 +130,8 @@ def test_samples_leave_each_other_what_they_read(
     """A tensor that is read last in layers that run by sample is read by the last sample too."""
     monkeypatch.setattr(allocation, "CLEARED_FROM_BYTES", cleared_from)
 
-    def masks(_: Path, size: int, builder: Builder) -> list[list[bool]]:
-        can = [index is not None for index in builder.twins(size)]
+    def masks(_: Path, __: Manifest, batch: Batch, builder: Builder) -> list[list[bool]]:
+        can = [index is not None for index in builder.twins(batch.size)]
         assert can[2:4] == [True, True]
         return [[2 <= index < 4 for index in range(len(can))]]
 
@@ -152,7 +154,9 @@ def test_memory_is_for_what_is_alive_together(
 ) -> None:
     """Sample by sample from the first layer to the last, a batch needs hardly more than one."""
     monkeypatch.setattr(
-        arrangement, "_masks", lambda _, n, b: [[index is not None for index in b.twins(n)]]
+        arrangement,
+        "_masks",
+        lambda _, __, n, b: [[index is not None for index in b.twins(n.size)]],
     )
     arenas = []
     for pick in (0, -1):  # the batch by layers of its own, and sample by sample
@@ -164,8 +168,13 @@ def test_memory_is_for_what_is_alive_together(
 
 
 TIMES = st.lists(
-    st.tuples(st.integers(1, 100), st.integers(1, 100), st.booleans()), min_size=1, max_size=9
+    st.tuples(st.integers(1, 100), st.integers(1, 100), st.booleans()), min_size=1, max_size=7
 )
+CONTEXTS = st.lists(st.lists(st.integers(1, 100), min_size=4, max_size=4), min_size=7, max_size=7)
+
+
+def masks_of(count: int) -> list[list[bool]]:
+    return [[bool(n >> i & 1) for i in range(count)] for n in range(1 << count)]
 
 
 @given(times=TIMES, switch=st.integers(0, 60))
@@ -179,5 +188,56 @@ def test_the_choice_is_the_best_of_all(times: list[tuple[int, int, bool]], switc
         ran = sum(o if m else s for m, o, s in zip(mask, one, several, strict=True))
         return ran + switch * switches
 
-    masks = ([bool(n >> i & 1) for i in range(len(times))] for n in range(1 << len(times)))
-    assert cost(choose(one, several, can, switch)) == min(map(cost, masks))
+    chosen = LayerCosts(one, several, can, switch).cheapest()
+    assert cost(chosen) == min(map(cost, masks_of(len(times))))
+
+
+@given(contexts=CONTEXTS)
+def test_what_was_measured_in_its_place_is_learnt(contexts: list[list[int]]) -> None:
+    """With what layers cost beside others unknown and no less, the best is found by looking."""
+
+    def layers(mask: list[bool]) -> list[int]:
+        before = [mask[0], *mask[:-1]]
+        return [row[2 * m + b] for row, m, b in zip(contexts, mask, before, strict=True)]
+
+    count = len(contexts)
+    for row in contexts:  # none is cheaper beside one that runs otherwise
+        row[1] = max(row[1], row[0])
+        row[2] = max(row[2], row[3])
+    costs = LayerCosts(layers([True] * count), layers([False] * count), [True] * count, 0)
+    looked = []
+    while (mask := costs.cheapest()) not in looked:
+        looked.append(mask)
+        costs.learn(mask, layers(mask))
+    assert sum(layers(mask)) == min(sum(layers(mask)) for mask in masks_of(count))
+
+
+@given(data=st.data())
+def test_steps_stand_for_the_requests_of_their_runs(data: st.DataObject) -> None:
+    mask = data.draw(st.lists(st.booleans(), min_size=1, max_size=9))
+    found = order(mask, SIZE)
+    assert [found.count(i) for i in range(len(mask))] == [SIZE if m else 1 for m in mask]
+    assert sorted(set(found), key=found.index) == list(range(len(mask)))
+
+
+def test_arrangements_are_looked_at_until_one_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of them is the fastest here, it runs and is right."""
+    monkeypatch.setattr(arrangement, "_TURNS_NS", 0)
+    offered: list[int] = []
+    learnt: list[int] = []
+
+    def cheapest(costs: LayerCosts) -> list[bool]:
+        offered.append(min(2 + len(offered), 3))
+        return [index == offered[-1] for index in range(len(costs._costs))]
+
+    def learn(_: LayerCosts, chosen: list[bool], costs: NDArray[np.float64]) -> None:
+        assert (costs > 0).all()
+        learnt.append(chosen.index(True))
+
+    monkeypatch.setattr(LayerCosts, "cheapest", cheapest)
+    monkeypatch.setattr(LayerCosts, "learn", learn)
+    result = compile_model(options_of(tmp_path, growing), Quiet())
+    assert result.difference is not None
+    assert (offered, learnt) == ([2, 3, 3], [2, 3])
