@@ -33,7 +33,7 @@ from veltair.compiler.fold import fold_constants
 from veltair.compiler.inference import inferred, value_shapes
 from veltair.compiler.nodes import all_nodes, describe, put_in_order, subgraphs
 from veltair.compiler.onnx_file import LARGE_BYTES, load_weights, read_model
-from veltair.compiler.onnx_process import CrashError, onnx_process
+from veltair.compiler.onnx_process import CrashError, SlowError, onnx_process
 from veltair.runtime.errors import InputError, UnsupportedOperatorError
 from veltair.runtime.scratch import scratch
 
@@ -280,6 +280,11 @@ def _run_optimiser(path: Path, model: onnx.ModelProto, before: Path, after: Path
         _name_nodes(model)  # so that what it says names one
         _save(model, before)
         refusal = onnx_process().run("clean", before, after, large_bytes=LARGE_BYTES)
+    except SlowError as error:
+        raise InputError(
+            f"{path}: ONNX Runtime comes to no end with it ({error}); check what its nodes count "
+            "to, and export the model again"
+        ) from error
     except CrashError as error:
         culprit = _crashing(before, after)
         where = f"{describe(culprit)}: " if culprit is not None else ""

@@ -12,7 +12,7 @@ from onnx import TensorProto
 from veltair.compiler.binding import Shape, dims
 from veltair.compiler.nodes import subgraphs
 from veltair.compiler.onnx_file import LARGE_BYTES
-from veltair.compiler.onnx_process import CrashError, onnx_process
+from veltair.compiler.onnx_process import CrashError, SlowError, onnx_process
 from veltair.runtime.scratch import scratch
 
 # Where ONNX follows the elements of rows as if these were shapes, and how many it may: each takes
@@ -65,6 +65,8 @@ def _inferred(model: onnx.ModelProto, options: Mapping[str, bool]) -> onnx.Model
         before.write_bytes(model.SerializeToString())
         try:
             refusal = onnx_process().run("infer", before, after, **options)
+        except SlowError as error:
+            refusal = f"ONNX's inference comes to no end on it ({error})"
         except CrashError as error:
             refusal = f"ONNX's inference crashes on it ({error})"
         if refusal:

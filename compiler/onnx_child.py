@@ -7,7 +7,9 @@ model on which one of them crashes takes this process with it and nothing else.
 from __future__ import annotations
 
 import json
+import math
 import os
+import resource
 import sys
 from pathlib import Path
 
@@ -78,11 +80,21 @@ def most_used_bytes() -> int:
     return int(kib) << 10
 
 
+def limit_cpu(most_s: int) -> None:
+    """Has the system end this process (SIGXCPU) when it has taken so many more seconds."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    end_s = math.ceil(used.ru_utime + used.ru_stime) + most_s
+    _, highest = resource.getrlimit(resource.RLIMIT_CPU)
+    limit = end_s if highest == resource.RLIM_INFINITY else min(end_s, highest)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, highest))
+
+
 def main() -> None:
     """Serves until the input ends, or until it has used much memory."""
     depend_on(os.getppid())
     for line in sys.stdin:
-        what, before, after, options = json.loads(line)
+        what, before, after, options, most_s = json.loads(line)
+        limit_cpu(most_s)
         refusal = ""
         try:
             (clean if what == "clean" else infer)(Path(before), Path(after), **options)

@@ -14,9 +14,16 @@ from typing import Literal
 
 from veltair.compiler.children import end
 
+# Processor time that one model may take: many times what the largest ones do.
+MOST_CPU_S = {"clean": 600, "infer": 120}
+
 
 class CrashError(Exception):
     """A library has crashed; the message says how. Never leaves the front end."""
+
+
+class SlowError(CrashError):
+    """A library was stopped, since it came to no end."""
 
 
 class OnnxProcess:
@@ -47,13 +54,15 @@ class OnnxProcess:
 
         Raises:
             CrashError: it said nothing any more.
+            SlowError: it took more than `MOST_CPU_S`.
         """
+        most_s = MOST_CPU_S[what]
         child = self._started()
         assert child.stdin is not None
         assert child.stdout is not None
         try:
             with contextlib.suppress(BrokenPipeError):  # then there is no answer either
-                request = json.dumps([what, str(before), str(after), options])
+                request = json.dumps([what, str(before), str(after), options, most_s])
                 child.stdin.write(f"{request}\n")
                 child.stdin.flush()
             answer = child.stdout.readline()
@@ -63,6 +72,8 @@ class OnnxProcess:
         if not answer:
             code = child.wait()
             self.stop()
+            if code == -signal.SIGXCPU:
+                raise SlowError(f"more than {most_s} s of processor time")
             raise CrashError(signal.Signals(-code).name if code < 0 else f"exit code {code}")
         refusal, ends = json.loads(answer)
         if ends:

@@ -20,6 +20,8 @@ from fuzz.mutation import mutated
 from fuzz.seeds import seeds
 from fuzz.target import read
 
+from veltair.compiler import onnx_process
+
 _RAW = 0.05  # share of inputs whose bytes are changed blindly
 
 
@@ -67,6 +69,8 @@ def main() -> None:
     print(f"{instrument()} functions count their coverage", file=sys.stderr)
     for crash in (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL):
         signal.signal(crash, signal.SIG_DFL)  # TVM's handler keeps libFuzzer's away
+    # Below libFuzzer's own limit: what comes to no end is refused, and is no finding.
+    onnx_process.MOST_CPU_S.update(clean=15, infer=15)
     # What TVM and ONNX Runtime say of each input is of no use; libFuzzer speaks on a copy.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     atheris.Setup(sys.argv, run, custom_mutator=change)

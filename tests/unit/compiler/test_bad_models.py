@@ -14,7 +14,7 @@ from bad_models import CASES, Case, X, Y, external, functions, nested, relu_mode
 from fallback_models import model_of, node, value
 from onnx import TensorProto, helper, numpy_helper
 
-from veltair.compiler import clean, inference
+from veltair.compiler import clean, inference, onnx_process
 from veltair.compiler.front import Front, Source, read_graph
 from veltair.compiler.onnx_process import OnnxProcess
 from veltair.runtime.errors import InputError
@@ -145,43 +145,50 @@ def test_a_crash_of_onnx_runtime_costs_nothing_else(tmp_path: Path) -> None:
         crash = CASES["parts_of_nothing"].write(tmp_path)
 
 
-# The real child, whose inference crashes wherever a name says so.
+# The real child, which crashes, or comes to no end, wherever a name says so.
 CHILD = """
     import os, signal
     from veltair.compiler import onnx_child
 
-    real = onnx_child.infer
+    def changed(real, endless, fatal=None):
+        def function(before, after, **options):
+            content = before.read_bytes()
+            if fatal and fatal in content:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            while endless in content:
+                pass
+            real(before, after, **options)
+        return function
 
-    def infer(before, after, **options):
-        if b"fatal" in before.read_bytes():
-            os.kill(os.getpid(), signal.SIGSEGV)
-        real(before, after, **options)
-
-    onnx_child.infer = infer
+    onnx_child.infer = changed(onnx_child.infer, b"endless", b"fatal")
+    onnx_child.clean = changed(onnx_child.clean, b"ceaseless")
     onnx_child.main()
 """
 
 
 @pytest.mark.parametrize(
-    ("opset", "said"),
+    ("name", "opset", "said"),
     [
-        (17, r"crash.onnx: .*ONNX's inference crashes on it \(SIGSEGV\); export it again"),
-        (6, r"crash.onnx: opset 6, .*ONNX's inference crashes on it \(SIGSEGV\)\); export the"),
+        ("fatal", 17, r"ONNX's inference crashes on it \(SIGSEGV\); export it again"),
+        ("fatal", 6, r"opset 6, .*ONNX's inference crashes on it \(SIGSEGV\)\); export the"),
+        ("endless", 17, r"no end on it \(more than 1 s of processor time\); export it again"),
+        ("ceaseless", 17, r"Runtime comes to no end with it \(more than 1 s of pro.* check what"),
     ],
 )
-def test_a_crash_of_inference_costs_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opset: int, said: str
+def test_a_crash_or_hang_costs_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, opset: int, said: str
 ) -> None:
     process = OnnxProcess([sys.executable, "-c", textwrap.dedent(CHILD)])
     for module in (clean, inference):
         monkeypatch.setattr(module, "onnx_process", lambda: process)
+    monkeypatch.setattr(onnx_process, "MOST_CPU_S", {"clean": 1, "infer": 1})
     crash = tmp_path / "crash.onnx"
-    model = model_of([node("Relu", "x", "fatal"), node("Exp", "fatal", "y")], [X], [Y])
+    model = model_of([node("Relu", "x", name), node("Exp", name, "y")], [X], [Y])
     model.opset_import[0].version = opset
     onnx.save(model, crash)
     try:
         for _ in range(2):
-            with pytest.raises(InputError, match=said):
+            with pytest.raises(InputError, match=f"crash.onnx: .*{said}"):
                 read(crash)
             assert read(saved(tmp_path, relu_model())).graph.outputs == ("y",)
     finally:
