@@ -4,6 +4,8 @@ What it costs: a block's share of it (its sample, and reading the level for the 
 the sampler, an idle server, and the throughput of a server that measures in turns with one that
 doesn't. And how fast it follows a co-runner that comes and goes: from the change until the level
 has passed the middle between what it is beside the co-runner and without.
+
+By default one of the models is a network that memory bounds, which shows a co-runner best.
 """
 
 from __future__ import annotations
@@ -21,7 +23,16 @@ import typer
 
 from veltair.eval.bench_server import idle_share
 from veltair.eval.benchmark import origin, run_benchmark
-from veltair.eval.level_runs import ComingAndGoing, LevelServer, running, with_levels
+from veltair.eval.level_runs import (
+    ComingAndGoing,
+    Folders,
+    Levels,
+    LevelServer,
+    Proxy,
+    Wide,
+    running,
+    with_levels,
+)
 from veltair.eval.real_runs import closed_loop, prefill
 from veltair.eval.record import check_writable, spread, write_result
 from veltair.eval.served import served
@@ -49,13 +60,10 @@ _APART = 3.0  # levels beside and without a co-runner differ by so many times wh
 
 
 def command(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Artifacts to serve.")],
-    proxy: Annotated[
-        Path | None, typer.Option(help="Trained models, proxy.json; our own blocks if not given.")
-    ] = None,
-    levels: Annotated[
-        int, typer.Option(min=0, help="To profile copies at; 0: as the artifacts are.")
-    ] = 4,
+    folders: Folders = None,
+    wide: Wide = 4096,
+    proxy: Proxy = None,
+    levels: Levels = 4,
     rounds: Annotated[int, typer.Option(min=2, help="Of pairs of windows.")] = 20,
     window_s: Annotated[float, typer.Option(min=0.1, help="Of each.")] = 3.0,
     changes: Annotated[int, typer.Option(min=4, help="Of the co-runner.")] = 40,
@@ -69,7 +77,7 @@ def command(
     print(f"block: {result['block']}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        made = with_levels(folders, scratch, levels)
+        made = with_levels(folders or [], wide, scratch, levels)
         repository = scratch / "repository"
         beside = LevelServer(repository=repository, cores=sides.quiet, workers=1, proxy=proxy)
         whole = LevelServer(repository=repository, cores=usable(), workers=1, proxy=proxy)

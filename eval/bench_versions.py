@@ -19,18 +19,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import onnx
 import typer
-from onnx import TensorProto, helper, numpy_helper
 
 from veltair.eval.benchmark import origin, run_benchmark
-from veltair.eval.level_runs import ComingAndGoing, LevelServer, running, with_levels
-from veltair.eval.null_model import compile_quietly
+from veltair.eval.level_runs import (
+    ComingAndGoing,
+    Folders,
+    Levels,
+    LevelServer,
+    Proxy,
+    Wide,
+    running,
+    with_levels,
+)
 from veltair.eval.real_runs import closed_loop, prefill, replay
 from veltair.eval.record import check_writable, spread, write_result
 from veltair.eval.workload import Workload, capacity_qps
 from veltair.proxy.topology import divided, usable
-from veltair.runtime.errors import InputError
 from veltair.runtime.simulate.run import SERVED
 
 if TYPE_CHECKING:
@@ -44,21 +49,14 @@ if TYPE_CHECKING:
 
 MODULE = "bench_versions"
 WAYS = {"one version": "none", "by the level": "auto"}
-_WIDE = "wide"
 _MS = 1e6
 
 
 def command(
-    folders: Annotated[
-        list[Path] | None, typer.Argument(metavar="DIR...", help="Artifacts to serve.")
-    ] = None,
-    wide: Annotated[int, typer.Option(min=0, help="Width of the wide network; 0: none.")] = 4096,
-    proxy: Annotated[
-        Path | None, typer.Option(help="Trained models, proxy.json; our own blocks if not given.")
-    ] = None,
-    levels: Annotated[
-        int, typer.Option(min=0, help="To profile copies at; 0: as the artifacts are.")
-    ] = 4,
+    folders: Folders = None,
+    wide: Wide = 4096,
+    proxy: Proxy = None,
+    levels: Levels = 4,
     load: Annotated[
         float, typer.Option(min=0.01, max=2, help="Rate, of what keeps the cores busy alone.")
     ] = 0.6,
@@ -74,13 +72,7 @@ def command(
     check_writable(json_file)
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        asked = list(folders or [])
-        if wide:
-            compile_quietly(scratch / "wide", _WIDE, wide_model(wide))
-            asked.append(scratch / "wide" / _WIDE)
-        if not asked:
-            raise InputError("no model: name artifacts, or a width (--wide)")
-        made = with_levels(asked, scratch, levels)
+        made = with_levels(folders or [], wide, scratch, levels)
         sides = divided(usable())
         rate_qps = load * capacity_qps([each.profile for each in made.values()], len(sides.quiet))
         workload = Workload(models=tuple(made), queries=max(1, round(rate_qps * run_s)), seed=0)
@@ -112,26 +104,6 @@ def command(
         print(f"{name}: {row}", flush=True)
     if json_file is not None:
         write_result(json_file, result)
-
-
-def wide_model(width: int, depth: int = 4) -> onnx.ModelProto:
-    """Returns fully connected layers with a ReLU each, `width` wide, of one sample."""
-    random = np.random.default_rng(0)
-    nodes, weights, last = [], [], "data"
-    for layer in range(depth):
-        weight = random.standard_normal((width, width), dtype=np.float32) / np.sqrt(width)
-        weights.append(numpy_helper.from_array(weight.astype(np.float32), f"weight{layer}"))
-        nodes.append(helper.make_node("MatMul", [last, f"weight{layer}"], [f"sum{layer}"]))
-        last = f"out{layer}" if layer < depth - 1 else "scores"
-        nodes.append(helper.make_node("Relu", [f"sum{layer}"], [last]))
-    graph = helper.make_graph(
-        nodes,
-        _WIDE,
-        [helper.make_tensor_value_info("data", TensorProto.FLOAT, (1, width))],
-        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, (1, width))],
-        weights,
-    )
-    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
 
 
 def alone_ns(manifest: Manifest, cores: int) -> int:

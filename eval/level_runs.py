@@ -11,11 +11,18 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import onnx
+import typer
+from onnx import TensorProto, helper, numpy_helper
 
 from veltair.compiler import reprofile
 from veltair.compiler.progress import Silent
 from veltair.eval.artifact_copies import copy_artifacts
+from veltair.eval.null_model import compile_quietly
 from veltair.eval.served import serving
 from veltair.proxy.bubbles import Bubbles
 from veltair.runtime._native import ipc
@@ -26,13 +33,22 @@ from veltair.runtime.rendezvous import port_of, request_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from veltair.runtime.manifest import Manifest
 
 FULL_SPEED = 1_000_000_000_000_000  # bytes a second: beyond any machine
 FOOTPRINT_BYTES = 32 << 20
+WIDE = "wide"
 _SLOTS = 64
+
+Folders = Annotated[list[Path] | None, typer.Argument(metavar="DIR...", help="Artifacts to serve.")]
+Wide = Annotated[
+    int, typer.Option(min=0, help="Width of a fully connected network to serve too; 0: none.")
+]
+Proxy = Annotated[
+    Path | None, typer.Option(help="Trained models, proxy.json; our own blocks if not given.")
+]
+Levels = Annotated[int, typer.Option(min=0, help="To profile copies at; 0: as the artifacts are.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +102,14 @@ def running(server: LevelServer, scratch: Path) -> Iterator[tuple[LocalClient, i
         yield client, segment
 
 
-def with_levels(folders: Sequence[Path], scratch: Path, levels: int) -> dict[str, Manifest]:
+def with_levels(
+    folders: Sequence[Path], width: int, scratch: Path, levels: int
+) -> dict[str, Manifest]:
     """Makes a repository, `scratch/repository`, of artifacts' copies, profiled here and now.
 
     Args:
         folders: `<model>/<version>`, or `<model>` for the highest version.
+        width: of `wide_model`, which is compiled and joins them; 0: none.
         scratch: an empty folder.
         levels: of interference to profile; 0 keeps the profiles as they are.
 
@@ -98,12 +117,19 @@ def with_levels(folders: Sequence[Path], scratch: Path, levels: int) -> dict[str
         The manifests, by model.
 
     Raises:
-        InputError: two artifacts are of the same name, or it can't be measured at so many levels.
+        InputError: there is no model, two artifacts are of the same name, or it can't be measured
+            at so many levels.
     """
+    asked = list(folders)
+    if width:
+        compile_quietly(scratch / "compiled", WIDE, wide_model(width))
+        asked.append(scratch / "compiled" / WIDE)
+    if not asked:
+        raise InputError("no model: name artifacts, or a width (--wide)")
     made: dict[str, Manifest] = {}
     repository = scratch / "repository"
     repository.mkdir()
-    for folder in folders:
+    for folder in asked:
         artifact = open_artifact(folder)
         name = artifact.folder.parent.name
         if name in made:
@@ -116,6 +142,26 @@ def with_levels(folders: Sequence[Path], scratch: Path, levels: int) -> dict[str
         made |= copy_artifacts(artifact.folder.parents[1], alone, [name], profiles=profiles)
         (alone / name).rename(repository / name)
     return made
+
+
+def wide_model(width: int, depth: int = 4) -> onnx.ModelProto:
+    """Returns fully connected layers with a ReLU each, `width` wide, of one sample."""
+    random = np.random.default_rng(0)
+    nodes, weights, last = [], [], "data"
+    for layer in range(depth):
+        weight = random.standard_normal((width, width), dtype=np.float32) / np.sqrt(width)
+        weights.append(numpy_helper.from_array(weight.astype(np.float32), f"weight{layer}"))
+        nodes.append(helper.make_node("MatMul", [last, f"weight{layer}"], [f"sum{layer}"]))
+        last = f"out{layer}" if layer < depth - 1 else "scores"
+        nodes.append(helper.make_node("Relu", [f"sum{layer}"], [last]))
+    graph = helper.make_graph(
+        nodes,
+        WIDE,
+        [helper.make_tensor_value_info("data", TensorProto.FLOAT, (1, width))],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, (1, width))],
+        weights,
+    )
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
 
 
 class ComingAndGoing:

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from veltair.proxy.sources.computer import Computer
     from veltair.proxy.sources.reading import Reading, Source
 
-PERIOD_NS = 20_000_000
+PERIOD_NS = 10_000_000
 OWN = "self"
 AUTO = "auto"
-_MEMORY_NS = 20_000_000  # so that a step is followed within 50 ms
+_MEMORY_NS = 15_000_000  # so that a step is followed within 50 ms
 _LONGEST_MEMORY_NS = 1_000_000_000
 _IDLE_NS = 1_000_000_000  # between two looks at a server that is idle
 # A source that has not been read for so long has counted an idle server too.

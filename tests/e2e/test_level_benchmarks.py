@@ -63,7 +63,8 @@ def run(module: str, *options: str, file: Path) -> dict[str, Any]:
 
 def test_level(artifact: Path, tmp_path: Path) -> None:
     short = ["--rounds", "2", "--window-s", "0.2", "--changes", "4", "--period-s", "0.3"]
-    found = run("bench_level", str(artifact), "--levels", "0", *short, file=tmp_path / "l.json")
+    options = [str(artifact), "--wide", "0", "--levels", "0", *short]
+    found = run("bench_level", *options, file=tmp_path / "l.json")
     block = found["block"]
     assert 0 < block["without_ns"]["p50"] < block["bound_ns"]
     assert block["more_ns"]["p50"] < block["bound_ns"]

@@ -6,8 +6,9 @@ import numpy as np
 import onnx
 import pytest
 
-from veltair.eval.bench_versions import WAYS, _row, latencies_ns, wide_model
+from veltair.eval.bench_versions import WAYS, _row, latencies_ns
 from veltair.eval.capacity.system import FAILED, Observed
+from veltair.eval.level_runs import wide_model
 from veltair.runtime.simulate.arrivals import Arrivals
 from veltair.runtime.simulate.run import SERVED
 
