@@ -57,7 +57,7 @@ PERCENTILE = 95.0
 
 def whole_result(**changes: Any) -> Result:  # noqa: ANN401 # any field
     """Three workloads, twelve systems and a null server, every state at least once."""
-    capacities = [_capacity(w, s) for w in WORKLOADS for s in (*OURS, *PEERS, "null")]
+    capacities = [_capacity(w, s) for w in WORKLOADS for s in (*OURS, *PEERS)]
     found = [each for each in capacities if each.qps]
     result = Result(
         origin={
@@ -72,7 +72,10 @@ def whole_result(**changes: Any) -> Result:  # noqa: ANN401 # any field
         plan={"repetitions": 3, "workloads": ["light", "medium"], "search": {"precision": 0.02}},
         workloads=tuple(_workload(name) for name in WORKLOADS),
         systems=tuple(_system(name) for name in (*OURS, *PEERS, "null")),
-        trials=tuple(trial for each in found for trial in _trials(each)),
+        trials=(
+            *(trial for each in found for trial in _trials(each)),
+            *(_null_trial(workload) for workload in WORKLOADS),
+        ),
         capacities=tuple(capacities),
         solos=tuple(
             Solo(model=m, system=s, mean_ms=ms, p50_ms=0.98 * ms)
@@ -119,9 +122,11 @@ def hostile_result() -> Result:
     )
 
 
-def figures(qps: float, load: float, solo_ms: float, queries: int = 1000) -> Figures:
+def figures(
+    qps: float, load: float, solo_ms: float, *, queries: int = 1000, wait: float = 0.4
+) -> Figures:
     """Of a model whose queries wait longer as the load rises."""
-    mean_ms = solo_ms * (1 + 0.4 * load + 3 * max(load - 1, 0))
+    mean_ms = solo_ms * (1 + wait * load + 3 * max(load - 1, 0))
     share = min(1.0, 0.99 - 0.04 * load) - 0.9 * max(load - 1, 0)
     return Figures(
         queries=queries,
@@ -146,15 +151,15 @@ def gantt(
     """Blocks one after the other on pairs of cores, with gaps, of lengths from 1 to 30 ms."""
     names = WORKLOADS[workload] if models is None else models
     bars: list[Bar] = []
-    for first in range(0, cores, 2):
+    for first in range(cores // 2):
         at_ms = 1.5 * first % 11
         while at_ms < 1000:
             number = len(bars)
             length_ms = 1 + (7 * number + 3 * first) % 30
             bars.append(
                 Bar(
-                    # Every fifth block has cores that are not neighbours.
-                    cores=(first, (first + 3) % cores) if number % 5 == 0 else (first, first + 1),
+                    # The outermost two, which are not neighbours, then the next two, inwards.
+                    cores=(first, cores - 1 - first),
                     model=names[number % len(names)],
                     query=number // 3,
                     layers=(10 * (number % 3), 10 * (number % 3) + 9),
@@ -193,9 +198,10 @@ def _capacity(workload: str, system: str) -> Capacity:
     state, note = _state(workload, system)
     qps: tuple[float, ...] = ()
     if state in {"found", "noisy"}:
-        light = 9000.0 if system == "null" else _LIGHT_QPS[system]
         wide = 0.3 if state == "noisy" else 0.02
-        qps = tuple(light * _PART[workload] * (1 + wide * turn) for turn in (-1, 0.0, 0.5))
+        qps = tuple(
+            _LIGHT_QPS[system] * _PART[workload] * (1 + wide * turn) for turn in (-1, 0.0, 0.5)
+        )
     setting = "2 sessions x 2 threads" if system in PEERS else ""
     return Capacity(
         workload=workload, system=system, setting=setting, state=state, qps=qps, note=note
@@ -229,7 +235,11 @@ def _trials(capacity: Capacity) -> list[Trial]:
 
 def _trial(capacity: Capacity, purpose: str, rate_qps: float, load: float) -> Trial:
     models = WORKLOADS[capacity.workload]
-    each = {m: figures(rate_qps / len(models), load, SOLO_MS[m], 400) for m in models}
+    waits = 0.15 + 0.25 * (len(capacity.system) % 5)  # so that systems differ
+    each = {
+        m: figures(rate_qps / len(models), load, SOLO_MS[m], queries=400, wait=waits + 0.2 * i)
+        for i, m in enumerate(models)
+    }
     whole = figures(rate_qps, load, sum(SOLO_MS[m] for m in models) / len(models))
     dear = {"layer": 0.7, "model": 1.2}.get(capacity.system, 0.8)
     return Trial(
@@ -245,6 +255,18 @@ def _trial(capacity: Capacity, purpose: str, rate_qps: float, load: float) -> Tr
         late_p99_ms=0.08,
         disturbance=Disturbance(driver=0.01, others=0.004, steal=0.001),
         seconds=20.0,
+    )
+
+
+def _null_trial(workload: str) -> Trial:
+    """Of the server that computes nothing, at the rate of the best of the others."""
+    best = _capacity(workload, "veltair")
+    run = _trial(best, "at_capacity", best.qps[1], 0.0)
+    return replace(
+        run,
+        system="null",
+        core_usage=0.02,
+        figures={n: replace(f, p50_ms=0.125) for n, f in run.figures.items()},
     )
 
 

@@ -129,7 +129,7 @@ def doubling(
     return Axis(label=label, low=low, high=high, ticks=ticks, text=text, log=True)
 
 
-def rows(names: Sequence[str]) -> Axis:
+def rows(names: Sequence[str], *, lines: bool = False) -> Axis:
     """A vertical axis of names, the first at the top at 0, the next at 1; long ones are cut."""
     short = [n if len(n) <= _LONGEST else f"{n[: _LONGEST - 1]}\u2026" for n in names]
     return Axis(
@@ -138,7 +138,7 @@ def rows(names: Sequence[str]) -> Axis:
         high=-0.5,
         ticks=tuple(float(n) for n in range(len(names))),
         text=lambda row: short[int(row)],
-        lines=False,
+        lines=lines,
     )
 
 
@@ -150,8 +150,10 @@ class Plot:
         title: what it shows, for those who can't see it.
         x: the horizontal axis.
         y: the vertical one.
-        width: in the units of the style sheet's text, as `height` and `left`.
-        left: of the vertical axis, for the text of its ticks.
+        width: in the units of the style sheet's text, as those below.
+        height: with the axes' words.
+        left: room on the left of the vertical axis, for the text of its ticks.
+        right: room behind the horizontal axis.
     """
 
     title: str
@@ -160,11 +162,12 @@ class Plot:
     width: int = 360
     height: int = 230
     left: float = _LEFT
+    right: float = _RIGHT
     _marks: list[Markup] = field(default_factory=list)
 
     def place(self, point: Point) -> Point:
         """Where a point of the axes is drawn."""
-        wide, high = self.width - self.left - _RIGHT, self.height - _TOP - _BOTTOM
+        wide, high = self.width - self.left - self.right, self.height - _TOP - _BOTTOM
         return self.left + wide * self.x.part(point[0]), _TOP + high * (1 - self.y.part(point[1]))
 
     def line(self, points: Sequence[Point], style: str) -> None:
@@ -241,7 +244,7 @@ class Plot:
         )
 
     def _grid(self) -> list[Markup]:
-        left, right, bottom = self.left, self.width - _RIGHT, self.height - _BOTTOM
+        left, right, bottom = self.left, self.width - self.right, self.height - _BOTTOM
         parts = []
         for tick in self.y.ticks:
             _, y = self.place((self.x.low, tick))

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 
     from veltair.eval.capacity.result import Trial
 
-_ROW, _AROUND = 26, 50  # height of a row, and of a figure around its rows
-_WIDE = 440  # width of a figure of rows
+_ROW, _TALL_ROW, _AROUND = 26, 40, 50  # height of a row, and of a figure around its rows
+_WIDE = 440  # width of a figure
+_LABEL = 20  # of the vertical axis, beside the numbers there
+_WORDS, _MEAN = 76, 44  # room on the right of rows: for a capacity, for a ratio
 _SHAPES = tuple(SHAPES)
-_OFFSETS = {"at_capacity": -0.18, "at_half": 0.18}
 _AT_WORDS = {"at_capacity": "at capacity", "at_half": "at half of it"}
+_ABOVE, _BELOW = (-0.4, -0.12), (0.12, 0.4)  # in a row: where marks at capacity lie, and at half
 _BAR_STYLES = {"peer": "c1 hatched", "null": "c7"}
 
 
@@ -56,6 +58,12 @@ class Series:
         )
 
 
+def plain_key(style: str) -> Markup:
+    """A mark of no particular thing, for a legend."""
+    mark = drawn_shape("circle", (15.0, 7.0), 4.5, style)
+    return Markup('<svg class="key" viewBox="0 0 30 14" aria-hidden="true">{}</svg>').format(mark)
+
+
 def series(names: Sequence[str]) -> dict[str, Series]:
     """Gives each name a look that no other of the first 32 has."""
     found = {}
@@ -78,12 +86,12 @@ def capacities(found: Findings, workload: str) -> Markup:
     most = max((qps.most for qps in all_qps if qps), default=1.0)
     plot = Plot(
         title=f"Capacity by system, workload {workload}",
-        # Room on the right of the longest bar for its words.
-        x=linear("queries a second", [1.25 * most], low=0),
+        x=linear("queries a second", [most], low=0),
         y=rows(found.compared),
         width=_WIDE,
         height=_AROUND + _ROW * len(found.compared),
         left=names_width(found.compared),
+        right=_WORDS,
     )
     for row, (system, qps) in enumerate(zip(found.compared, all_qps, strict=True)):
         state = found.state(workload, system)
@@ -91,7 +99,7 @@ def capacities(found: Findings, workload: str) -> Markup:
             plot.note(row, 0, "state", state)
             continue
         span = f"{number_text(qps.least)} to {number_text(qps.most)}"
-        text = f"{system}: {number_text(qps.median)} queries/s, {span} in {qps.runs}"
+        text = f"{system}: {number_text(qps.median)} queries/s, {span} in {_times(qps.runs)}"
         style = "noisy" if state == "noisy" else ""
         plot.across(row, qps.median, f"{_bar_style(found, system)} {style}", text)
         plot.whisker(row, qps.least, qps.most)
@@ -108,7 +116,7 @@ def over_solo(found: Findings, workload: str) -> Markup | None:
     values = {
         (system, purpose, model): value
         for system in found.compared
-        for purpose in _OFFSETS
+        for purpose in _AT_WORDS
         for model in models
         if (value := found.over_solo(workload, system, purpose, model)) is not None and value > 0
     }
@@ -117,10 +125,11 @@ def over_solo(found: Findings, workload: str) -> Markup | None:
     plot = Plot(
         title=f"Mean latency over latency alone, workload {workload}",
         x=doubling("times the latency alone", [1.0, *values.values()]),
-        y=rows(found.compared),
+        y=rows(found.compared, lines=True),
         width=_WIDE,
-        height=_AROUND + (_ROW + 6) * len(found.compared),
+        height=_AROUND + _TALL_ROW * len(found.compared),
         left=names_width(found.compared),
+        right=_MEAN,
     )
     plot.limit(x=1)
     for row, system in enumerate(found.compared):
@@ -129,12 +138,17 @@ def over_solo(found: Findings, workload: str) -> Markup | None:
             look = looks[model]
             text = f"{system}, {model} {_AT_WORDS[purpose]}: {value:.2f} times its latency alone"
             hollow = "hollow" if purpose == "at_half" else ""
-            at = (value, row + _OFFSETS[purpose])
+            first, last = _BELOW if hollow else _ABOVE
+            part = (models.index(model) + 0.5) / len(models)
+            at = (value, row + first + part * (last - first))
             plot.mark(at, f"{look.style} {hollow}", text, 4.5, look.shape)
+        mean = found.mean_over_solo(workload, system, "at_capacity")
+        if mean is not None:
+            plot.note(row, plot.x.high, "", f"{mean:.2f}")
         if not of_system:
             state = found.state(workload, system)
             words = "no latency alone" if state in {"found", "noisy"} else state
-            plot.note(row, plot.x.low, "state", words)
+            plot.note(row, 1, "state", words)
     return plot.svg()
 
 
@@ -150,12 +164,14 @@ def core_costs(found: Findings, workload: str) -> Markup | None:
     if not points:
         return None
     every = [point for line in points.values() for point in line]
+    costs = linear("core ms a query", [cost for _, cost, _ in every], low=0)
     plot = Plot(
         title=f"Core time of a query by load, workload {workload}",
         x=linear("offered over the system's own capacity", [load for load, *_ in every], low=0),
-        y=linear("core ms a query", [cost for _, cost, _ in every], low=0),
+        y=costs,
         width=_WIDE,
         height=300,
+        left=_LABEL + names_width([costs.text(tick) for tick in costs.ticks]),
     )
     looks = series(found.compared)
     for system, line in points.items():
@@ -188,6 +204,10 @@ def sweeps(found: Findings, workload: str) -> Markup | None:
         texts = [_sweep_text(found, trial) for *_, trial in line]
         _draw(plot, looks[system], [(rate, share) for rate, share, _ in line], texts)
     return plot.svg()
+
+
+def _times(runs: int) -> str:
+    return f"{runs} repetition{'' if runs == 1 else 's'}"
 
 
 def _draw(

@@ -91,6 +91,11 @@ class Findings:
         peers = tuple(n for n in self.compared if self.systems[n].kind == "peer")
         return peers or tuple(name for name in self.compared if name in BASELINES)
 
+    @property
+    def are_baselines(self) -> bool:
+        """Whether the rivals run on our kernels, for want of peers."""
+        return all(self.systems[name].kind != "peer" for name in self.rivals)
+
     @cached_property
     def ours(self) -> tuple[str, ...]:
         """All that are compared and no rivals."""

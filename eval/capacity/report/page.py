@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from veltair.eval.capacity.report import figures, gantt, summary
-from veltair.eval.capacity.report.findings import Findings
+from veltair.eval.capacity.report.findings import UNDER_LOAD, Findings
 from veltair.eval.capacity.report.tables import all_tables
 from veltair.eval.page import document
 from veltair.eval.page.table import Table
@@ -25,6 +25,7 @@ def render(result: Result) -> str:
         result=result,
         found=found,
         tables=tables,
+        measured_on=summary.measured_on(found),
         by_workload=summary.by_workload(found),
         in_all=summary.in_all(found),
         notes=summary.notes(found),
@@ -41,8 +42,13 @@ def render(result: Result) -> str:
                 ("sweeps", figures.sweeps),
             )
         },
+        at_keys={"capacity": figures.plain_key("c7"), "half": figures.plain_key("c7 hollow")},
         model_keys=figures.series(found.models),
-        system_keys=figures.series(found.compared),
+        system_keys={
+            name: look
+            for name, look in figures.series(found.compared).items()
+            if any(found.trials(w, name, at) for w in found.workloads for at in UNDER_LOAD)
+        },
         latencies={name: _of_workload(tables["latency"], name) for name in found.workloads},
         charts=[gantt.chart(each, found.models, found.cores or 0) for each in result.gantts],
         patterns=gantt.PATTERNS,

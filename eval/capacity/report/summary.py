@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from veltair.eval.capacity.report.findings import NOT_RUN, median
-from veltair.eval.capacity.report.verdicts import best_of_ours, verdict
+from veltair.eval.capacity.report.verdicts import against, best_of_ours, verdict
 from veltair.eval.page.text import number_text
 
 if TYPE_CHECKING:
@@ -13,6 +13,18 @@ if TYPE_CHECKING:
 
     from veltair.eval.capacity.report.findings import Findings, Spread
     from veltair.eval.capacity.report.verdicts import Side, Verdict
+
+
+def measured_on(found: Findings) -> str:
+    """Returns the machine and the revision, as far as they are known; nothing of a simulation."""
+    origin = found.result.origin
+    machine, revision = origin.get("machine"), origin.get("revision")
+    parts = [f"revision {revision}"] if revision else []
+    if isinstance(machine, dict) and machine.get("cpu"):
+        parts.insert(0, str(machine["cpu"]))
+    if found.cores:
+        parts.insert(-1 if revision else len(parts), f"{found.cores} cores")
+    return "" if found.result.simulated else ", ".join(parts)
 
 
 def by_workload(found: Findings) -> list[tuple[str, str, str]]:
@@ -72,6 +84,10 @@ def _both(found: Findings, each: Verdict, ours: Side, rival: Side) -> Iterator[s
     )
     if each.undecided:
         yield f"No winner is named, since {each.undecided}."
+    for other in found.rivals if found.are_baselines else ():
+        ratio = against(found, each.workload, ours.system, other)
+        if ratio is not None and other != rival.system:
+            yield f"It keeps {_ratio(ratio.median)} times as many as {other}."
 
 
 def _named(side: Side) -> str:
@@ -86,8 +102,7 @@ def _qps(qps: Spread) -> str:
 
 
 def _others(found: Findings, begin: str) -> str:
-    peers = any(found.systems[name].kind == "peer" for name in found.rivals)
-    return f"{begin} {'peer' if peers else 'baseline'}"
+    return f"{begin} {'baseline' if found.are_baselines else 'peer'}"
 
 
 def _states(found: Findings, workload: str, systems: Sequence[str]) -> str:
@@ -115,13 +130,17 @@ def _absent(found: Findings) -> Iterator[str]:
 def _driver(found: Findings) -> Iterator[str]:
     """What the load generator costs, and what else ran."""
     for system in (name for name in found.systems if found.systems[name].kind == "null"):
-        for workload in found.workloads:
-            qps = found.qps(workload, system)
-            if qps is not None:
-                yield (
-                    f"The load generator itself: against {system}, which computes nothing, "
-                    f"{workload} ends at {_qps(qps)}."
-                )
+        known = [
+            f"{number_text(trial.figures['all'].p50_ms)} ms at {number_text(trial.rate_qps)} "
+            f"queries/s ({workload})"
+            for workload in found.workloads
+            for trial in found.trials(workload, system, "at_capacity")
+        ]
+        if known:
+            yield (
+                f"The load generator's own cost: {system}, which computes nothing, has a median "
+                f"latency of {_and(known)}."
+            )
     trials = [trial for trial in found.result.trials if trial.purpose in {"at_capacity", "sweep"}]
     late = median(trial.late_p99_ms for trial in trials)
     if late is not None:

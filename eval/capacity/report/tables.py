@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from veltair.eval.capacity.report import run_tables
-from veltair.eval.capacity.report.verdicts import verdict
+from veltair.eval.capacity.report.verdicts import against, verdict
 from veltair.eval.page.table import Table, counts, numbers, shares, words
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def all_tables(found: Findings) -> dict[str, Table]:
         workloads(found),
         systems(found),
         comparison(found),
+        ratios(found),
         capacity(found),
         run_tables.latency(found),
         run_tables.core_usage(found),
@@ -111,6 +112,30 @@ def comparison(found: Findings) -> Table:
     )
 
 
+def ratios(found: Findings) -> Table:
+    """Each of ours against each of the others."""
+    rows: list[Row] = []
+    for workload in found.workloads:
+        for system in found.ours:
+            for rival in found.rivals:
+                ratio = against(found, workload, system, rival)
+                if ratio is not None:
+                    rows.append((workload, system, rival, ratio.median, ratio.least, ratio.most))
+    return Table(
+        name="ratios",
+        title="Each of ours against each of the others",
+        columns=(
+            _WORKLOAD,
+            words("ours"),
+            words("other"),
+            numbers("ratio_median", "times"),
+            numbers("ratio_least", "least"),
+            numbers("ratio_most", "most"),
+        ),
+        rows=tuple(rows),
+    )
+
+
 def _winner(ours: bool) -> str:
     return "ours" if ours else "other"
 
@@ -119,7 +144,7 @@ def capacity(found: Findings) -> Table:
     """Fig. 12, and the means over models of Fig. 13."""
     rows: list[Row] = []
     for workload in found.workloads:
-        for system in found.systems:
+        for system in found.compared:
             qps = found.qps(workload, system)
             known = found.capacity(workload, system)
             rows.append(

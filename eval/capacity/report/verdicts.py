@@ -21,14 +21,12 @@ class Side:
     Attributes:
         system: its name.
         setting: its best.
-        measured_qps: its capacity in each repetition.
-        qps: their spread.
+        qps: its capacity.
         noisy: whether its repetitions differ by more than a decision bears.
     """
 
     system: str
     setting: str
-    measured_qps: tuple[float, ...]
     qps: Spread
     noisy: bool
 
@@ -71,10 +69,18 @@ def verdict(found: Findings, workload: str) -> Verdict:
         workload=workload,
         ours=best,
         rival=rival,
-        ratio=ratios(best.measured_qps, rival.measured_qps) if best and rival else None,
+        ratio=against(found, workload, best.system, rival.system) if best and rival else None,
         level=tuple(s.system for s in ours if best and s != best and _touch(s, best)),
         undecided=_undecided(found.result.simulated, ours, rivals) if ours and rivals else "",
     )
+
+
+def against(found: Findings, workload: str, system: str, rival: str) -> Spread | None:
+    """Returns how many times a rival's capacity a system has; None where one has none."""
+    if found.qps(workload, system) is None or found.qps(workload, rival) is None:
+        return None
+    mine, theirs = found.capacity(workload, system), found.capacity(workload, rival)
+    return ratios(mine.qps, theirs.qps) if mine and theirs else None
 
 
 def best_of_ours(found: Findings) -> tuple[str, tuple[str, ...]] | None:
@@ -100,7 +106,6 @@ def _sides(found: Findings, workload: str, systems: Sequence[str]) -> list[Side]
             side = Side(
                 system=system,
                 setting=capacity.setting,
-                measured_qps=capacity.qps,
                 qps=qps,
                 noisy=capacity.state == "noisy",
             )

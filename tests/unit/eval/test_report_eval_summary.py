@@ -79,6 +79,18 @@ def test_ratios_are_on_one_side_exactly_if_spreads_are_apart() -> None:
     assert ratios([1.0], [0.0]) is None
 
 
+def test_each_of_ours_is_set_against_each_of_the_others() -> None:
+    rows = {row[:3]: row[3:] for row in all_tables(Findings(whole_result()))["ratios"].rows}
+    median, least, most = rows["light", "veltair-as", "rayserve"]
+    assert median == pytest.approx(190 / 55, rel=0.01)
+    assert (least, most) == (
+        pytest.approx(190 * 0.98 / (55 * 1.01)),
+        pytest.approx(190 * 1.01 / (55 * 0.98)),
+    )
+    assert ("heavy", "prema", "openvino") not in rows, "it has no capacity there"
+    assert len(rows) == 2 * len(OURS) * 3 + (len(OURS) - 1) * 2
+
+
 def test_without_a_capacity_on_one_side_nothing_is_divided() -> None:
     result = whole_result()
     for name in PEERS[:3]:
@@ -103,6 +115,7 @@ def test_a_simulation_is_compared_with_the_baselines_and_called_one() -> None:
     once = with_qps(with_qps(result, "veltair", 240.8), "layer", 150.0)
     assert of_light(once)[0] == "ours ahead", "a simulation has no noise that one run could hide"
     assert "the best baseline" in of_light(result)[1]
+    assert "It keeps 2.68 times as many as prema." in of_light(result)[1]
     page = render(result)
     assert "All figures are of the machine model <strong>Made-up 64-core model</strong>" in page
     assert page.count("simulated on Made-up 64-core model") > 12
@@ -114,7 +127,7 @@ def test_what_failed_or_was_skipped_is_said_and_why() -> None:
     sentences = " ".join(summary.in_all(Findings(result)))
     assert "mlserver failed and is in no comparison" in sentences
     assert "litserve was skipped and is in no comparison" in sentences
-    assert "against null, which computes nothing, light ends at 9000 queries/s" in sentences
+    assert "a median latency of 0.125 ms at 241 queries/s (light), 0.125 ms at 48.2" in sentences
     assert "took 0.5 % of the processors" in sentences
     rows = {row[0]: row for row in all_tables(Findings(result))["systems"].rows}
     assert rows["mlserver"][3:] == (
