@@ -12,6 +12,7 @@ from veltair.eval.capacity.report.page import render
 from veltair.eval.capacity.report.tables import all_tables
 from veltair.eval.capacity.result import RESULT_FILE, read
 from veltair.eval.page.document import write
+from veltair.eval.page.text import bytes_text
 from veltair.runtime.errors import InputError
 
 PAGE_FILE = "report.html"
@@ -50,5 +51,5 @@ def command(
         ) from error
     for table in tables.values():
         write(target / TABLES_FOLDER / f"{table.name}.csv", table.csv())
-    print(f"{target / PAGE_FILE}: {len(page.encode()) / 1e6:.1f} MB")
+    print(f"{target / PAGE_FILE}: {bytes_text(len(page.encode()))}")
     print(f"{target / TABLES_FOLDER}: {', '.join(f'{name}.csv' for name in tables)}")

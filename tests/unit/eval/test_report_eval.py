@@ -30,7 +30,7 @@ from veltair.eval.capacity.report.page import render
 from veltair.eval.capacity.report.tables import all_tables
 from veltair.eval.capacity.result import RESULT_FILE, read, write
 from veltair.eval.latency_figures import Figures
-from veltair.eval.page.plot import SHAPES
+from veltair.eval.page.plot import SHAPES, Plot, linear, rows
 from veltair.eval.page.text import number_text
 from veltair.runtime.cli import app
 from veltair.runtime.errors import InputError
@@ -108,6 +108,38 @@ def test_every_capacity_is_in_its_figure_and_other_states_are_words() -> None:
     assert heavy == ["unmeetable", "unmeetable", "failed", "skipped"]
     assert len(marks(figures.capacities(found, "medium"), "rect", "noisy")) == 1
     assert len(marks(figures.capacities(found, "light"), "rect", "hatched")) == 3
+
+
+def test_a_rate_that_no_search_ended_in_is_not_drawn() -> None:
+    """An unmeetable workload may come with what its repetitions gave: 0."""
+    result = whole_result()
+    changed = [replace(e, qps=(0.0, 0.0)) if not e.qps else e for e in result.capacities]
+    found = Findings(replace(result, capacities=tuple(changed)))
+    svg = figures.capacities(found, "heavy")
+    assert [m.text for m in marks(svg, "text", "state")] == [
+        "unmeetable",
+        "unmeetable",
+        "failed",
+        "skipped",
+    ]
+    assert "prema" not in {row[1] for row in all_tables(found)["ratios"].rows if row[0] == "heavy"}
+
+
+def test_rows_are_apart_alike_and_beside_their_names() -> None:
+    names = ["a", "a name that is longer than there is room for", "c"]
+    plot = Plot(title="rows", x=linear("x", [0, 10]), y=rows(names), right=40)
+    for row in range(3):
+        plot.mark((10, row), "c0", names[row])
+    svg = plot.svg()
+    heights = [float(mark.get("cy", "")) for mark in marks(svg, "circle")]
+    words = {t.text: float(t.get("y", "")) for t in marks(svg, "text", "tick") if t.text}
+    assert heights == sorted(heights)
+    assert heights[1] - heights[0] == pytest.approx(heights[2] - heights[1], abs=0.2)
+    # As far from the upper end of the figure as from the lower one: 10 and 40 are its margins.
+    assert heights[0] - 10 == pytest.approx(230 - 40 - heights[2], abs=0.2)
+    assert words["a"] - heights[0] == pytest.approx(words["c"] - heights[2], abs=0.2)
+    assert any(word.startswith("a name that") and word.endswith("\u2026") for word in words)
+    assert float(marks(svg, "circle")[0].get("cx", "")) == pytest.approx(360 - 40)
 
 
 def test_bars_are_as_long_as_their_capacities() -> None:
