@@ -168,7 +168,12 @@ class ProxyFile(_Record, frozen=True, kw_only=True):
     @property
     def sources(self) -> tuple[str, ...]:
         """Names of all sources that a model needs, ascending."""
-        return tuple(sorted({name for model in self.models for name in model.sources}))
+        return tuple(sorted(self.ranked))
+
+    @property
+    def ranked(self) -> tuple[str, ...]:
+        """The same, those of the most accurate model first."""
+        return tuple(dict.fromkeys(name for model in self.models for name in model.sources))
 
     def model_for(self, *sources: str) -> LinearModel | None:
         """Returns the most accurate model that needs none but these sources; None if none does."""

@@ -19,7 +19,6 @@ from veltair.proxy.estimate import SmoothLevel, estimate_level
 from veltair.proxy.features import features
 from veltair.proxy.sources import own
 from veltair.proxy.sources.choice import open_best, open_source
-from veltair.proxy.sources.kinds import KINDS
 from veltair.proxy.topology import cpu_ranges
 from veltair.runtime._native import ipc
 from veltair.runtime.errors import SourceError
@@ -38,7 +37,7 @@ _MEMORY_NS = 15_000_000  # so that a step is followed within 50 ms
 _LONGEST_MEMORY_NS = 1_000_000_000
 _IDLE_NS = 1_000_000_000  # between two looks at a server that is idle
 # A source that has not been read for so long has counted an idle server too.
-_LONGEST_READING_NS = 5 * PERIOD_NS
+_LONGEST_READING_NS = 10 * PERIOD_NS
 _WRAP = 2**64
 _HIGHEST = 1000.0  # levels beyond don't fit, and tell nothing more
 
@@ -205,14 +204,13 @@ class LevelSampler:
         file, wanted = self._sampling.file, self._sampling.source
         if file is None or wanted == OWN:
             return
-        useless = {kind.name for kind in KINDS} - set(file.sources)
         cpus, computer = self._sampling.cpus, self._sampling.computer
         try:
             if wanted != AUTO and wanted not in self._failed:
                 self._source = open_source(wanted, cpus, self._pids, computer)
             else:
-                without = useless | self._failed
-                self._source = open_best(cpus, self._pids, computer, without).source
+                names = [name for name in file.ranked if name not in {OWN, *self._failed}]
+                self._source = open_best(cpus, self._pids, computer, names).source
         except SourceError as error:
             _LOGGER.debug("no source beside our own blocks: %s", error)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from veltair.proxy.sources.computer import Computer
@@ -10,7 +10,8 @@ from veltair.proxy.sources.kinds import KINDS, Kind, Works
 from veltair.proxy.sources.reading import Source
 from veltair.runtime.errors import InputError, SourceError, unknown_name
 
-_ALWAYS_ADDED = "self"
+# Counters first, then the probe. Not `self`: whoever runs blocks adds it, whatever was chosen.
+RANKED = tuple(kind.name for kind in KINDS if kind.name != "self")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,28 +51,21 @@ def open_best(
     cores: Sequence[int],
     pids: Sequence[int],
     computer: Computer,
-    without: Collection[str] = (),
+    names: Sequence[str] = RANKED,
 ) -> Chosen:
-    """Opens the best source that works: counters where there are any, else the probe.
-
-    `self` is not among them: whoever runs blocks adds it, whatever was chosen.
+    """Opens the first source that works.
 
     Args:
         cores: whose caches are watched.
         pids: whose threads are watched.
         computer: where.
-        without: names that are not to be taken, for example since they have failed.
+        names: of those to try, the best first.
 
     Raises:
         SourceError: none works.
     """
     passed: dict[str, str] = {}
-    for kind in KINDS:
-        if kind.name == _ALWAYS_ADDED:
-            continue
-        if kind.name in without:
-            passed[kind.name] = "it was left out"
-            continue
+    for kind in map(_named, names):
         verdict = kind.look(computer, cores)
         if verdict.works is not Works.YES:
             passed[kind.name] = verdict.reason
@@ -80,7 +74,7 @@ def open_best(
             return Chosen(source=kind.open(computer, cores, pids), passed_over=passed)
         except SourceError as error:
             passed[kind.name] = str(error)
-    why = "; ".join(f"{name}: {reason}" for name, reason in passed.items())
+    why = "; ".join(f"{name}: {reason}" for name, reason in passed.items()) or "none was named"
     raise SourceError(f"no source works here ({why}): `veltair counters` says what would help")
 
 

@@ -16,7 +16,7 @@ from veltair.runtime._native import ipc, sched
 from veltair.runtime.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from veltair.proxy.proxy_file import ProxyFile
     from veltair.proxy.sources.reading import Reading
@@ -123,11 +123,11 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeSource]:
         _cores: Sequence[int],
         _pids: Sequence[int],
         _computer: Computer,
-        without: Collection[str] = (),
+        names: Sequence[str],
     ) -> Chosen:
-        for name, source in there.items():
-            if name not in without:
-                return Chosen(source=source, passed_over={})
+        for name in names:
+            if name in there:
+                return Chosen(source=there[name], passed_over={})
         raise SourceError("none works")
 
     def named(
@@ -259,10 +259,10 @@ def test_a_replaced_worker_is_watched(
         cores: Sequence[int],
         pids: Sequence[int],
         computer: Computer,
-        without: Collection[str] = (),
+        names: Sequence[str],
     ) -> Chosen:
         opened.append(pids)
-        return given(cores, pids, computer, without)
+        return given(cores, pids, computer, names)
 
     monkeypatch.setattr(sampler, "open_best", best)
     sampling.sample()

@@ -97,12 +97,15 @@ def test_without_rights_a_worse_one_is_taken(
     assert "perf_event_paranoid is 2" in found.passed_over["perf-uncore"]
 
 
-def test_one_that_failed_is_left_out(tmp_path: Path, kernel: Callable[[Answer], None]) -> None:
+def test_they_are_tried_in_the_order_of_their_names(
+    tmp_path: Path, kernel: Callable[[Answer], None]
+) -> None:
     kernel(allows_all)
     computer = with_me(planted("intel_icelake_sp", tmp_path))
-    found = open_best([0], ME, computer, without={"perf-task"})
-    assert found.source.name == "perf-uncore"
-    assert found.passed_over == {"perf-task": "it was left out"}
+    for names in (["perf-uncore"], ["perf-uncore", "perf-task"], ["resctrl", "perf-uncore"]):
+        found = open_best([0], ME, computer, names)
+        assert found.source.name == "perf-uncore"
+        assert list(found.passed_over) == names[: names.index("perf-uncore")]
 
 
 def test_one_that_cannot_be_opened_is_passed_over(
@@ -116,8 +119,11 @@ def test_one_that_cannot_be_opened_is_passed_over(
 
 def test_none_is_left(tmp_path: Path, kernel: Callable[[Answer], None]) -> None:
     kernel(allows_all)
-    with pytest.raises(SourceError, match=r"no source works here .*probe: it was left out"):
-        open_best([0], ME, planted("virtual", tmp_path), without={"probe"})
+    computer = planted("virtual", tmp_path)
+    with pytest.raises(SourceError, match=r"no source works here .*resctrl: "):
+        open_best([0], ME, computer, ["resctrl"])
+    with pytest.raises(SourceError, match="none was named"):
+        open_best([0], ME, computer, [])
 
 
 def test_a_source_can_be_forced(tmp_path: Path, kernel: Callable[[Answer], None]) -> None:
