@@ -259,7 +259,12 @@ class Profile(_Record, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FileDigest(_Record, frozen=True, kw_only=True):
-    """Size and SHA-256 (hexadecimal) of one file of the artifact."""
+    """What one file of the artifact must be.
+
+    Attributes:
+        size_bytes: its size.
+        sha256: of its content, hexadecimal.
+    """
 
     size_bytes: int
     sha256: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import version as package_version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -33,6 +34,45 @@ SMALL_BODY_BYTES = 64 * 1024
 
 # Only what works: a client may take an entry here for a promise.
 EXTENSIONS = ["binary_tensor_data"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """An address of the front end, as a refusal and the documentation name it.
+
+    Attributes:
+        path: MODEL and VERSION stand for names; what is in brackets may be left out.
+        methods: that it answers.
+        says: what it answers, in a phrase.
+    """
+
+    path: str
+    methods: tuple[bytes, ...]
+    says: str
+
+
+_MODEL = "/v2/models/MODEL[/versions/VERSION]"
+SERVER = Address(
+    path="/v2", methods=READ, says="the server's name, its version and the protocol's extensions"
+)
+LIVE = Address(path="/v2/health/live", methods=READ, says="200 as long as the server answers")
+SERVER_READY = Address(
+    path="/v2/health/ready",
+    methods=READ,
+    says="200 if it has loaded its models, has a worker and isn't stopping; 503 otherwise",
+)
+MODEL = Address(path=_MODEL, methods=READ, says="the model's versions, inputs and outputs")
+MODEL_READY = Address(
+    path=f"{_MODEL}/ready", methods=READ, says="200 if the model is ready, 503 and why otherwise"
+)
+INFER = Address(path=f"{_MODEL}/infer", methods=WRITE, says="the outputs for the request's inputs")
+INDEX = Address(
+    path="/v2/repository/index",
+    methods=WRITE,
+    says='each model\'s name, version, state and reason; of `{"ready": true}` the ready ones',
+)
+METRICS = Address(path="/metrics", methods=READ, says="counters, as Prometheus reads them")
+ADDRESSES = (SERVER, LIVE, SERVER_READY, MODEL, MODEL_READY, INFER, INDEX, METRICS)
 
 # Takes the request's body, returns the answer's body and content type.
 Page = Callable[[bytes], tuple[bytes, bytes]]
@@ -88,13 +128,14 @@ class Routes:
         self._endpoints: dict[tuple[str, int], Endpoint] = {}
         self._infer_paths: dict[bytes, Endpoint] = {}
         self._metrics = Metrics(client)
-        self._pages: dict[bytes, tuple[tuple[bytes, ...], Page]] = {
-            b"/v2": (READ, self._server),
-            b"/v2/health/live": (READ, lambda _: (b"", JSON_TYPE)),
-            b"/v2/health/ready": (READ, self._ready),
-            b"/v2/repository/index": (WRITE, self._index),
-            b"/metrics": (READ, self._metrics_page),
-        }
+        pages: tuple[tuple[Address, Page], ...] = (
+            (SERVER, self._server),
+            (LIVE, lambda _: (b"", JSON_TYPE)),
+            (SERVER_READY, self._ready),
+            (INDEX, self._index),
+            (METRICS, self._metrics_page),
+        )
+        self._pages = {address.path.encode(): (address, page) for address, page in pages}
         self.refresh()
 
     def __call__(self, exchange: Exchange) -> Body:
@@ -110,7 +151,7 @@ class Routes:
         path = request.path.rstrip(b"/")
         page = self._pages.get(path)
         if page is not None:
-            _check_method(exchange, *page)
+            _check_method(exchange, page[0])
             return SmallBody(exchange, page[1])
         return self._model(exchange, unquote(path.decode("latin-1")))
 
@@ -191,17 +232,17 @@ class Routes:
             version, rest = rest[1], rest[2:]
         endpoint = self._find(name, version)
         if rest == ["infer"]:
-            _check_method(exchange, WRITE)
+            _check_method(exchange, INFER)
             return self._inference.begin(exchange, self._servable(endpoint))
-        pages: dict[tuple[str, ...], Page] = {
-            (): lambda _: self._metadata(endpoint, version),
-            ("ready",): lambda _: self._model_ready(endpoint),
+        pages: dict[tuple[str, ...], tuple[Address, Page]] = {
+            (): (MODEL, lambda _: self._metadata(endpoint, version)),
+            ("ready",): (MODEL_READY, lambda _: self._model_ready(endpoint)),
         }
         page = pages.get(tuple(rest))
         if page is None:
             raise _no_such_path(path)
-        _check_method(exchange, READ)
-        return SmallBody(exchange, page)
+        _check_method(exchange, page[0])
+        return SmallBody(exchange, page[1])
 
     def _server(self, _: bytes) -> tuple[bytes, bytes]:
         return _json(
@@ -267,10 +308,10 @@ def _same_signature(old: ModelInfo, new: ModelInfo) -> bool:
     return (old.inputs, old.outputs, old.slots) == (new.inputs, new.outputs, new.slots)
 
 
-def _check_method(exchange: Exchange, allowed: tuple[bytes, ...], *_: Page) -> None:
+def _check_method(exchange: Exchange, address: Address) -> None:
     method = exchange.request.method
-    if method not in allowed:
-        names = " or ".join(name.decode() for name in allowed)
+    if method not in address.methods:
+        names = " or ".join(name.decode() for name in address.methods)
         raise Refusal(
             METHOD_NOT_ALLOWED,
             f"{method.decode('latin-1')} is not answered at "
@@ -290,7 +331,6 @@ def _check_ready(info: ModelInfo) -> None:
 def _no_such_path(path: str) -> Refusal:
     return Refusal(
         NOT_FOUND,
-        f"{path!r} is not an address of this server; it has /v2, /v2/health/live, "
-        "/v2/health/ready, /v2/models/MODEL[/versions/VERSION][/ready or /infer], "
-        "/v2/repository/index and /metrics",
+        f"{path!r} is not an address of this server; it has "
+        + ", ".join(address.path for address in ADDRESSES),
     )
