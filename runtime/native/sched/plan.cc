@@ -105,13 +105,19 @@ int32_t ModelPlan::level(int32_t index, int32_t slowdown) const {
 }
 
 void ModelPlan::choose_variants(const ModelProfile& profile, int32_t versions) {
-  for (int32_t each = 0; each < levels_; ++each) {
+  const int32_t chosen = versions == kOwnVersions ? levels_ : 1;
+  for (int32_t each = 0; each < chosen; ++each) {
     const int32_t level = versions == kOwnVersions ? each : clamped(versions);
     for (int32_t cores = 1; cores <= total_cores_; ++cores) {
       for (int32_t l = 0; l < layers_; ++l) {
         variants_.push_back(best_variant(profile, l, cores, level));
       }
     }
+  }
+  const auto same = static_cast<ptrdiff_t>(variants_.size());
+  variants_.reserve(static_cast<size_t>(levels_) * total_cores_ * layers_);
+  for (int32_t level = chosen; level < levels_; ++level) {
+    variants_.insert(variants_.end(), variants_.begin(), variants_.begin() + same);
   }
 }
 
