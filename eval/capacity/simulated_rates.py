@@ -1,0 +1,37 @@
+"""Rates that a simulated evaluation found, by workload and policy."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from veltair.eval.capacity.simulated_study import BASELINE
+
+if TYPE_CHECKING:
+    from veltair.eval.capacity.result import Capacity, Result
+
+FULL = "veltair"
+
+
+def gain(result: Result, workload: str, policy: str) -> float | None:
+    """What a policy keeps beyond the baseline, as a share; None where one of them has no rate."""
+    ours, base = qps_of(result, workload, policy), qps_of(result, workload, BASELINE)
+    return ours / base - 1 if ours and base else None
+
+
+def capacity_of(result: Result, workload: str, policy: str) -> Capacity | None:
+    """What was found of a policy as it usually is; None: it was not asked."""
+    return next(
+        (
+            each
+            for each in result.capacities
+            if (each.workload, each.system, each.setting) == (workload, policy, "")
+        ),
+        None,
+    )
+
+
+def qps_of(result: Result, workload: str, policy: str) -> float:
+    """The median over the seeds; 0: none was found."""
+    capacity = capacity_of(result, workload, policy)
+    return 0.0 if capacity is None else statistics.median(capacity.qps)

@@ -1,0 +1,240 @@
+"""The simulated evaluation as a page: what the paper's text says, and ours beside it."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from veltair.eval.capacity.simulated_causes import causes
+from veltair.eval.capacity.simulated_rates import FULL, capacity_of, gain, qps_of
+from veltair.eval.capacity.simulated_study import BASELINE, USAGE_LOAD
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from veltair.eval.capacity.result import Result, Trial
+
+# VELTAIR, section 5.2: what its whole system serves beyond Planaria. Its plots are not read off.
+PAPER_GAIN = {"light": 0.71, "medium": 0.62, "heavy": 0.45, "mix": 0.68}
+PAPER_LATENCY = {"veltair": 1.1, "veltair-as": 1.6, "veltair-ac": 1.17}  # section 5.3
+PAPER_USAGE = {"veltair": 0.10, "model": 0.47}  # section 5.4
+
+
+def report(result: Result, extra: Mapping[str, Any]) -> str:
+    """Returns the page.
+
+    Args:
+        result: of the evaluation.
+        extra: what `ablations.json` has.
+    """
+    lines = [
+        "# The paper's 64 cores, simulated",
+        "",
+        f"`{result.origin['command']}`",
+        "",
+        f"{result.origin['machine']} as `proxy/machines` describes it: times from the machine "
+        "model and our own versions of the layers, targets from the paper's table 2. Rates are the "
+        f"highest at which {result.percentile:g} % of each model's queries are in time, medians "
+        f"over {result.plan['seeds']} seeds. Nothing here was measured on such a machine.",
+        "",
+        "## Rates",
+        "",
+        *_rates(result, extra),
+        "",
+        "## Against the paper",
+        "",
+        *_gains(result),
+        "",
+        "## Latency at that rate",
+        "",
+        "Mean latency over that of the same policy with nothing beside it, mean over the models; "
+        "in brackets over the shortest that any number of cores gives the model alone.",
+        "",
+        *_latencies(result, extra["shortest_ms"]),
+        "",
+        f"## Cores in use at {USAGE_LOAD:.0%} of the rate of `{BASELINE}`",
+        "",
+        *_usage(result, extra["usage"]),
+        "",
+        "## Conflicts and blocks at each one's own rate",
+        "",
+        *_runs(result, extra["runs"]),
+        "",
+        "## Satisfied share beyond and below it",
+        "",
+        *_sweep(result),
+    ]
+    if extra["ablations"]:
+        lines += ["", "## What the differences come from", "", *causes(result, extra)]
+    for question in dict.fromkeys(each["question"] for each in extra["ablations"]):
+        rows = [each for each in extra["ablations"] if each["question"] == question]
+        lines += ["", f"## Ablation: {question}", "", *_ablation(rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _rates(result: Result, extra: Mapping[str, Any]) -> list[str]:
+    names = [facts.name for facts in result.workloads]
+    lines = _heading("queries/s", names)
+    for system in result.systems:
+        cells = [_rate(result, name, system.name) for name in names]
+        lines.append(f"| {system.name} | " + " | ".join(cells) + " |")
+    for limit, what in (
+        ("cores_qps", "all cores, each query in its least processor time"),
+        ("memory_qps", "all of memory's bandwidth, each query reading its least"),
+    ):
+        cells = [f"{extra[limit][name]:.0f}" for name in names]
+        lines.append(f"| *{what}* | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _rate(result: Result, workload: str, policy: str) -> str:
+    capacity = capacity_of(result, workload, policy)
+    if capacity is None:
+        return "-"
+    if capacity.state == "unmeetable":
+        return "unmeetable"
+    noisy = ", noisy" if capacity.state == "noisy" else ""
+    return (
+        f"{statistics.median(capacity.qps):.0f} "
+        f"({min(capacity.qps):.0f} to {max(capacity.qps):.0f}{noisy})"
+    )
+
+
+def _gains(result: Result) -> list[str]:
+    names = [facts.name for facts in result.workloads]
+    lines = _heading(f"beyond `{BASELINE}`", names)
+    paper = " | ".join(f"{PAPER_GAIN[n]:+.0%}" if n in PAPER_GAIN else "-" for n in names)
+    lines.append(f"| *the paper's whole system* | {paper} |")
+    for system in result.systems:
+        if system.name == BASELINE:
+            continue
+        gains = [gain(result, name, system.name) for name in names]
+        cells = ["-" if each is None else f"{each:+.0%}" for each in gains]
+        lines.append(f"| {system.name} | " + " | ".join(cells) + " |")
+    return [*lines, "", *(_verdict(result, name) for name in names)]
+
+
+def _verdict(result: Result, workload: str) -> str:
+    found = {system.name: gain(result, workload, system.name) for system in result.systems}
+    known = {name: each for name, each in found.items() if each is not None and name != BASELINE}
+    if workload not in PAPER_GAIN or not known:
+        return f"- {workload}: no rate to compare."
+    best = max(known, key=lambda name: known[name])
+    aim = PAPER_GAIN[workload]
+    whole = known.get(FULL)
+    said = "not known" if whole is None else f"{whole:+.0%}"
+    reached = "reached" if known[best] >= aim else "**not reached**"
+    return (
+        f"- {workload}: aim {aim:+.0%}; `{FULL}` {said}, the best of ours, `{best}`, "
+        f"{known[best]:+.0%}: {reached}."
+    )
+
+
+def _latencies(result: Result, shortest_ms: Mapping[str, float]) -> list[str]:
+    names = [facts.name for facts in result.workloads]
+    lines = _heading("latency over alone", [*names, "the paper"])
+    alone = {(solo.model, solo.system): solo.p50_ms for solo in result.solos}
+    for system in result.systems:
+        cells = []
+        for facts in result.workloads:
+            trial = _trial(result, facts.name, system.name, "at_capacity")
+            if trial is None:
+                cells.append("-")
+                continue
+            models = [model.name for model in facts.models]
+            over, least = (
+                statistics.mean(trial.figures[name].mean_ms / each[name] for name in models)
+                for each in (
+                    {name: alone[name, system.name] for name in models},
+                    shortest_ms,
+                )
+            )
+            cells.append(f"{over:.2f} ({least:.2f})")
+        paper = f"{PAPER_LATENCY[system.name]:g}" if system.name in PAPER_LATENCY else "-"
+        lines.append(f"| {system.name} | " + " | ".join([*cells, paper]) + " |")
+    return lines
+
+
+def _usage(result: Result, usage: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = [facts.name for facts in result.workloads]
+    lines = _heading(f"cores, and over `{BASELINE}`", [*names, "the paper"])
+    cores = {(each["workload"], each["policy"]): each["cores"] for each in usage}
+    for system in result.systems:
+        cells = []
+        for name in names:
+            ours, base = cores.get((name, system.name)), cores.get((name, BASELINE))
+            cells.append("-" if not ours or not base else f"{ours:.1f} ({ours / base - 1:+.0%})")
+        paper = PAPER_USAGE.get(system.name)
+        cells.append("-" if paper is None else f"{paper:+.0%}")
+        lines.append(f"| {system.name} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _runs(result: Result, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = [facts.name for facts in result.workloads]
+    lines = _heading("conflicts, cores of a block", names)
+    found = {(each["workload"], each["policy"]): each for each in runs}
+    for system in result.systems:
+        cells = []
+        for name in names:
+            run = found.get((name, system.name))
+            cells.append(
+                "-" if run is None else f"{run['conflict_rate']:.1%}, {run['cores_per_block']:.1f}"
+            )
+        lines.append(f"| {system.name} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _sweep(result: Result) -> list[str]:
+    names = [facts.name for facts in result.workloads]
+    loads = sorted(
+        {
+            round(trial.rate_qps / qps, 2)
+            for trial in result.trials
+            if (qps := qps_of(result, trial.workload, trial.system))
+        }
+    )
+    lines = _heading("of its own rate " + ", ".join(f"{load:g}" for load in loads), names)
+    for system in result.systems:
+        cells = []
+        for name in names:
+            qps = qps_of(result, name, system.name)
+            shares = {
+                round(trial.rate_qps / qps, 2): trial.figures["all"].satisfied_share
+                for trial in result.trials
+                if qps and (trial.workload, trial.system) == (name, system.name)
+            }
+            cells.append(", ".join(f"{shares[load]:.0%}" for load in loads if load in shares))
+        lines.append(f"| {system.name} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _ablation(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = list(dict.fromkeys(row["workload"] for row in rows))
+    cases = list(dict.fromkeys((row["policy"], row["setting"]) for row in rows))
+    qps = {(row["workload"], row["policy"], row["setting"]): row["qps"] for row in rows}
+    lines = _heading("queries/s, and over the usual", names)
+    for policy, setting in cases:
+        cells = []
+        for name in names:
+            usual = qps.get((name, policy, ""))
+            ours = qps[name, policy, setting]
+            over = f" ({ours / usual - 1:+.0%})" if usual and setting else ""
+            cells.append(f"{ours:.0f}{over}")
+        lines.append(f"| {policy} {setting or 'as usual'} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _heading(first: str, names: Sequence[str]) -> list[str]:
+    return [f"| {first} | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+
+
+def _trial(result: Result, workload: str, policy: str, purpose: str) -> Trial | None:
+    return next(
+        (
+            each
+            for each in result.trials
+            if (each.workload, each.system, each.purpose) == (workload, policy, purpose)
+        ),
+        None,
+    )

@@ -1,0 +1,240 @@
+"""What is asked of a simulated machine: capacities, latencies, core usage, loads and ablations."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from veltair.eval.capacity.result import Capacity, Solo
+from veltair.eval.capacity.search import FIRST_STEP, NEXT_STEP, highest_qps, state_of
+from veltair.eval.capacity.simulated_machine import MOST_VERSIONS, Setting
+from veltair.proxy.machine_model import FULL_LEVEL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from veltair.eval.capacity.result import Purpose, Trial, WorkloadFacts
+    from veltair.eval.capacity.simulated_machine import Run, SimulatedMachine
+    from veltair.runtime._native import sched
+
+BASELINE = "layer"
+USAGE_LOAD = 0.75  # where the paper compares core usage
+ALONE_QUERIES = 50  # of a model by itself
+_ALONE_GAP = 4  # targets between two of them
+_BEGIN = 0.6  # of what the cores could serve if nothing were lost
+_BEGIN_ONE_AT_A_TIME = 0.15  # the same of a policy that runs one task at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How long and how often.
+
+    Attributes:
+        seeds: repetitions of a search.
+        rarest: expected queries of a workload's rarest model in a run.
+        queries: of a run, at least.
+        tolerance: how well a search finds the rate.
+        noise: widest spread of the seeds, of their median, that still bears a decision.
+        loads: parts of the capacity to run at afterwards, beside 1 and 0.5.
+    """
+
+    seeds: int = 3
+    rarest: int = 200
+    queries: int = 3000
+    tolerance: float = 0.01
+    noise: float = 0.1
+    loads: tuple[float, ...] = (0.75, 1.25, 1.5)
+
+    def queries_of(self, facts: WorkloadFacts) -> int:
+        """How many a run of a workload has."""
+        share = min(model.share for model in facts.models)
+        return max(self.queries, round(self.rarest / share))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """Cores in use at one rate, by policy: the paper's Fig. 14a.
+
+    Attributes:
+        workload: its name.
+        policy: of scheduling.
+        rate_qps: 75 % of what layer-wise scheduling keeps.
+        cores: in use on average.
+    """
+
+    workload: str
+    policy: str
+    rate_qps: float
+    cores: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation:
+    """One setting of one ablation.
+
+    Attributes:
+        question: which ablation.
+        workload: its name.
+        policy: of scheduling.
+        setting: what differs; empty: nothing.
+        qps: the capacity of one seed.
+    """
+
+    question: str
+    workload: str
+    policy: str
+    setting: str
+    qps: float
+
+
+class Study:
+    """Asks one machine; everything that it has asked is kept by the machine's store."""
+
+    def __init__(
+        self, machine: SimulatedMachine, plan: Plan, said: Callable[[str], None] = print
+    ) -> None:
+        """Takes the machine, the plan, and what progress is said to."""
+        self._machine = machine
+        self._plan = plan
+        self._say = said
+
+    def capacity(self, facts: WorkloadFacts, setting: Setting) -> Capacity:
+        """Searches for the highest rate with each seed."""
+        found: list[float] = []
+        for seed in range(1, self._plan.seeds + 1):
+            known = [qps for qps in found if qps > 0]
+            found.append(self._highest(facts, setting, seed, known[-1] if known else None))
+        self._say(
+            f"{facts.name}: {setting.policy} {setting.text}: "
+            + ", ".join(f"{qps:.1f}" for qps in found)
+        )
+        return Capacity(
+            workload=facts.name,
+            system=setting.policy,
+            setting=setting.text,
+            state=state_of(found, self._plan.noise),
+            qps=tuple(found),
+        )
+
+    def loads(self, facts: WorkloadFacts, policy: str, capacity_qps: float) -> list[Trial]:
+        """Runs at the capacity, at half of it and at the plan's loads."""
+        purposes: list[tuple[float, Purpose]] = [(1.0, "at_capacity"), (0.5, "at_half")]
+        purposes += [(load, "sweep") for load in self._plan.loads]
+        return [
+            self._run(facts, Setting(policy=policy), load * capacity_qps, 1, purpose).trial
+            for load, purpose in purposes
+        ]
+
+    def solos(self, facts: WorkloadFacts, policy: str) -> list[Solo]:
+        """Each model's latency with nothing beside it."""
+        found = []
+        for model in facts.models:
+            alone = replace(facts, name=model.name, models=(replace(model, share=1.0),))
+            rate_qps = 1e9 / (_ALONE_GAP * model.qos_ns)
+            machine = (("interference", "constant"),)
+            run = self._machine.run(
+                alone,
+                Setting(policy=policy, machine=machine),
+                rate_qps=rate_qps / _ALONE_GAP,
+                queries=ALONE_QUERIES,
+                seed=1,
+            )
+            figures = run.trial.figures[model.name]
+            # The median: Poisson queries that overlap are not alone.
+            found.append(
+                Solo(model=model.name, system=policy, mean_ms=figures.p50_ms, p50_ms=figures.p50_ms)
+            )
+        return found
+
+    def shortest_ms(self, facts: WorkloadFacts) -> dict[str, float]:
+        """The shortest whole run of each model alone on any number of cores."""
+        profiles = self._machine.profiles(facts.models, MOST_VERSIONS, 1.0)
+        return {
+            model.name: min(profile.model_ns[:: profile.levels]) / 1e6
+            for model, profile in zip(facts.models, profiles, strict=True)
+        }
+
+    def usage(self, facts: WorkloadFacts, policies: list[str], baseline_qps: float) -> list[Usage]:
+        """Average cores in use of each policy at three quarters of the baseline's capacity."""
+        rate_qps = USAGE_LOAD * baseline_qps
+        cores = self._machine.machine.processor.cores
+        found = []
+        for policy in policies:
+            run = self._run(facts, Setting(policy=policy), rate_qps, 1, "sweep")
+            used = (run.trial.core_usage or 0.0) * cores
+            found.append(Usage(workload=facts.name, policy=policy, rate_qps=rate_qps, cores=used))
+        return found
+
+    def details(
+        self, facts: WorkloadFacts, policy: str, rate_qps: float
+    ) -> dict[str, float | None]:
+        """Conflicts, cores and blocks of a run."""
+        return self._run(facts, Setting(policy=policy), rate_qps, 1, "sweep").details
+
+    def ablation(self, facts: WorkloadFacts, question: str, setting: Setting) -> Ablation:
+        """The capacity of one setting, by the first seed."""
+        qps = self._highest(facts, setting, 1, None)
+        self._say(f"{facts.name}: {question}: {setting.policy} {setting.text}: {qps:.1f}")
+        return Ablation(
+            question=question,
+            workload=facts.name,
+            policy=setting.policy,
+            setting=setting.text,
+            qps=qps,
+        )
+
+    def ideal_qps(self, facts: WorkloadFacts, setting: Setting) -> float:
+        """What the cores would serve if each query took its least processor time."""
+        profiles = self._machine.profiles(facts.models, setting.versions, setting.slower)
+        busy_ns = sum(
+            model.share
+            * float(np.min(np.array(profile.cores) * np.array(profile.model_ns[:: profile.levels])))
+            for model, profile in zip(facts.models, profiles, strict=True)
+        )
+        return self._machine.machine.processor.cores * 1e9 / busy_ns
+
+    def memory_qps(self, facts: WorkloadFacts) -> float:
+        """What memory would serve if each query read the least that it does on a full machine."""
+        profiles = self._machine.profiles(facts.models, MOST_VERSIONS, 1.0)
+        read_bytes = sum(
+            model.share * float(_first_versions_bytes(profile).min())
+            for model, profile in zip(facts.models, profiles, strict=True)
+        )
+        return self._machine.machine.memory.total_gbps * 1e9 / max(read_bytes, 1.0)
+
+    def _highest(
+        self, facts: WorkloadFacts, setting: Setting, seed: int, known_qps: float | None
+    ) -> float:
+        begin = _BEGIN_ONE_AT_A_TIME if setting.policy == "prema" else _BEGIN
+        begin_qps = known_qps or begin * self.ideal_qps(facts, setting)
+        return highest_qps(
+            lambda rate_qps: self._run(facts, setting, rate_qps, seed, "search").trial.met,
+            begin_qps,
+            step=FIRST_STEP if known_qps is None else NEXT_STEP,
+            tolerance=self._plan.tolerance,
+        )
+
+    def _run(
+        self, facts: WorkloadFacts, setting: Setting, rate_qps: float, seed: int, purpose: Purpose
+    ) -> Run:
+        run = self._machine.run(
+            facts, setting, rate_qps=rate_qps, queries=self._plan.queries_of(facts), seed=seed
+        )
+        return replace(run, trial=replace(run.trial, purpose=purpose))
+
+
+def _first_versions_bytes(profile: sched.ModelProfile) -> NDArray[np.int64]:
+    """What a run reads on a machine whose cores are all in use, int64[cores]."""
+    table = np.array(profile.layer_bytes).reshape(-1, len(profile.cores), profile.levels)
+    first = np.cumsum([0, *profile.variants[:-1]])
+    return np.asarray(table[first, :, FULL_LEVEL].sum(axis=0))
+
+
+def median_qps(capacity: Capacity) -> float:
+    """Of the seeds."""
+    return statistics.median(capacity.qps)

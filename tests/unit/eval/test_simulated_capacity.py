@@ -1,0 +1,206 @@
+"""The simulated evaluation, on a machine of 4 cores and the tiny model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from factories import disturbed_profile, machine_table, write_tiny_artifact
+from typer import Typer
+from typer.testing import CliRunner
+
+from veltair.eval.capacity.result import ModelTarget, WorkloadFacts, read
+from veltair.eval.capacity.simulated import command
+from veltair.eval.capacity.simulated_machine import (
+    Setting,
+    SimulatedMachine,
+    with_versions,
+)
+from veltair.eval.capacity.simulated_questions import proxy_errors, questions
+from veltair.eval.capacity.simulated_rates import gain
+from veltair.eval.capacity.simulated_study import Plan, Study, median_qps
+from veltair.eval.points import PointStore
+from veltair.proxy.machine_file import find_machine, parse_machine, to_toml
+from veltair.runtime.errors import InputError
+from veltair.runtime.manifest import Manifest
+
+MEASURED_ON = parse_machine(machine_table())
+MACHINE = MEASURED_ON.changed("processor.frequency_ghz", 0.02)  # a query takes some 6 ms of a core
+QOS_NS = 20_000_000
+WORKLOAD = """
+[workload]
+models = ["tiny"]
+[qos.paper]
+how = "made up"
+[qos.paper.ms]
+tiny = 20.0
+"""
+
+
+def facts(name: str) -> WorkloadFacts:
+    model = ModelTarget(name=name, qos_ns=QOS_NS, share=1.0)
+    return WorkloadFacts(name="one", models=(model,), targets="made up")
+
+
+def tiny(folder: Path) -> Manifest:
+    return write_tiny_artifact(folder / "tiny" / "1", profile=disturbed_profile())
+
+
+@pytest.fixture
+def simulated(tmp_path: Path) -> SimulatedMachine:
+    manifest = tiny(tmp_path)
+    path = tmp_path / "mine.toml"
+    path.write_text(to_toml(MACHINE, "Made up."))
+    return SimulatedMachine(
+        {manifest.name: manifest},
+        MACHINE,
+        str(path),
+        MEASURED_ON,
+        PointStore(tmp_path / "points"),
+        percentile=95,
+    )
+
+
+def run_at(simulated: SimulatedMachine, rate_qps: float, policy: str = "veltair") -> bool:
+    asked = facts("tiny")
+    run = simulated.run(asked, Setting(policy=policy), rate_qps=rate_qps, queries=400, seed=1)
+    assert run.trial.figures["tiny"].queries == 380  # without the warm-up
+    assert run.trial.figures["tiny"] == run.trial.figures["all"]
+    return run.trial.met
+
+
+def test_a_rate_is_met_or_not_and_runs_are_kept(simulated: SimulatedMachine) -> None:
+    # 4 cores serve some 680 a second at most.
+    assert run_at(simulated, 50)
+    assert not run_at(simulated, 1000)
+    kept = list(simulated._store.folder.glob("*.json"))
+    assert len(kept) == 2
+    assert run_at(simulated, 50)
+    assert len(list(simulated._store.folder.glob("*.json"))) == 2
+    assert run_at(simulated, 50, "layer")
+    assert len(list(simulated._store.folder.glob("*.json"))) == 3
+
+
+def test_a_setting_says_what_differs() -> None:
+    assert Setting(policy="veltair").text == ""
+    setting = Setting(
+        policy="veltair",
+        versions=2,
+        machine=(("conflict_us", 0.0), ("proxy", "none")),
+        policy_options=(("threshold_cores", 4),),
+        slower=0.5,
+    )
+    assert setting.text == (
+        "conflict_us=0, proxy=none, threshold_cores=4, versions=2, computing=0.5"
+    )
+
+
+def test_the_versions_that_are_kept_lose_least(tmp_path: Path) -> None:
+    manifest = tiny(tmp_path)
+    product = manifest.layers[0]
+    layers = (
+        msgspec.structs.replace(product, variants=(*product.variants, product.variants[1])),
+        manifest.layers[1],
+    )
+    first, second, third = ((9, 9),), ((8, 8),), ((10, 1),)
+    profile = msgspec.structs.replace(
+        manifest.profile,
+        cores=(1,),
+        levels=(0.0, 1.0),
+        layer_ns=((first, second, third), (((5, 5),),)),
+        model_ns=((14, 14),),
+    )
+    manifest = msgspec.structs.replace(manifest, layers=layers, profile=profile)
+    one, rows = with_versions(manifest, 1)
+    assert rows == [0, 3]
+    assert one.profile.layer_ns == ((first,), (((5, 5),),))
+    two, rows = with_versions(manifest, 2)
+    assert rows == [0, 2, 3]  # the third is nine times faster at a level, the second never twice
+    assert two.profile.layer_ns[0] == (first, third)
+    assert len(two.layers[0].variants) == 2
+    assert with_versions(manifest, 5)[1] == [0, 2, 1, 3]
+
+
+def test_fewer_versions_are_simulated(simulated: SimulatedMachine) -> None:
+    asked = facts("tiny").models
+    assert sum(simulated.profiles(asked, 5, 1.0)[0].variants) == 3
+    (one,) = simulated.profiles(asked, 1, 1.0)
+    assert sum(one.variants) == 2
+    assert len(one.layer_bytes) == len(one.layer_ns)
+
+
+def test_slower_kernels_take_longer(simulated: SimulatedMachine) -> None:
+    asked = facts("tiny").models
+    usual, slow = (simulated.profiles(asked, 5, part)[0].model_ns[0] for part in (1.0, 0.5))
+    assert 1.9 * usual < slow < 2 * usual
+
+
+def test_capacities_are_between_what_is_met_and_what_is_not(simulated: SimulatedMachine) -> None:
+    said: list[str] = []
+    study = Study(simulated, Plan(seeds=2, queries=400, rarest=1), said.append)
+    asked = facts("tiny")
+    found = study.capacity(asked, Setting(policy="veltair"))
+    assert (found.state, found.setting, len(found.qps)) == ("found", "", 2)
+    ideal_qps = study.ideal_qps(asked, Setting(policy="veltair"))
+    assert 0 < median_qps(found) < ideal_qps
+    assert run_at(simulated, found.qps[0])
+    assert not run_at(simulated, found.qps[0] * 1.02)
+    assert said[0].startswith("one: veltair")
+    (solo,) = study.solos(asked, "veltair")
+    assert study.shortest_ms(asked)["tiny"] <= solo.p50_ms < QOS_NS / 1e6
+    trials = study.loads(asked, "veltair", median_qps(found))
+    assert [trial.purpose for trial in trials][:2] == ["at_capacity", "at_half"]
+    layer, full = study.usage(asked, ["layer", "veltair"], median_qps(found))
+    assert layer.rate_qps == full.rate_qps
+    assert 0 < layer.cores <= 4
+
+
+def test_a_target_that_no_rate_keeps_has_no_capacity(simulated: SimulatedMachine) -> None:
+    model = ModelTarget(name="tiny", qos_ns=200_000, share=1.0)
+    hopeless = WorkloadFacts(name="hopeless", models=(model,), targets="made up")
+    study = Study(simulated, Plan(seeds=1, queries=100, rarest=1), lambda _: None)
+    found = study.capacity(hopeless, Setting(policy="layer"))
+    assert (found.state, found.qps) == ("unmeetable", (0.0,))
+
+
+def test_questions_begin_with_the_usual() -> None:
+    machine = find_machine("threadripper_3990x", Path(), "machine")
+    for question, settings in questions(machine).items():
+        assert settings[0].text == "", question
+        assert len(settings) == len({(each.policy, each.text) for each in settings})
+    small, large = proxy_errors(machine)
+    assert 0 < small < large < 1
+
+
+def test_the_command_writes_a_result_and_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny(tmp_path)
+    (tmp_path / "mine.toml").write_text(to_toml(MACHINE, "Made up."))
+    (tmp_path / "here.toml").write_text(to_toml(MEASURED_ON, "Made up."))
+    (tmp_path / "small.toml").write_text(WORKLOAD)
+    monkeypatch.chdir(tmp_path)
+    app = Typer()
+    app.command()(command)
+    options = "--machine mine.toml --measured-on here.toml --workloads small.toml --seeds 2 "
+    options += "--policies veltair,prema --queries 200 --rarest 1 --ablations small -o out"
+    ran = CliRunner().invoke(app, ["tiny", *options.split()], catch_exceptions=False)
+    assert ran.exit_code == 0
+    result = read(tmp_path / "out")
+    assert result.simulated
+    assert [each.name for each in result.systems] == ["layer", "veltair", "prema"]
+    assert gain(result, "small", "veltair") is not None
+    extra = json.loads((tmp_path / "out" / "ablations.json").read_text())
+    assert {each["question"] for each in extra["ablations"]} == set(questions(MACHINE))
+    page = (tmp_path / "out" / "simulated.md").read_text()
+    assert "| veltair |" in page
+    assert "small: no rate to compare." in page
+    assert page.count("## Ablation") == len(questions(MACHINE))
+
+
+def test_a_workload_without_its_artifacts_says_how_to_compile(tmp_path: Path) -> None:
+    tiny(tmp_path)
+    with pytest.raises(InputError, match="veltair compile resnet50"):
+        command([tmp_path / "tiny"], out=tmp_path / "out", workloads="medium", policies="layer")
