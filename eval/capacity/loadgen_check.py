@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 STEM = "capacity.loadgen_check"
 NAME = "loadgen_check"
 NEAR_STEP = 1.05  # from our rate to LoadGen's
-TOLERANCE = 0.01
 AGREE = 0.02
 EARLY_STOPPING = "early stopping"
 
@@ -91,6 +90,9 @@ def command(
     ),
     seconds: Annotated[float, typer.Option(min=1, help="Of each run.")] = 20.0,
     repetitions: Annotated[int, typer.Option(min=1, help="Of both searches, in turns.")] = 3,
+    tolerance: Annotated[
+        float, typer.Option(min=0.001, max=0.5, help="How well each finds its rate.")
+    ] = 0.01,
     seed: Annotated[int, typer.Option(min=0, help="Of the arrivals.")] = 1,
     scratch: Annotated[Path, typer.Option(help="For logs.")] = Path("build/loadgen_check"),
 ) -> None:
@@ -102,7 +104,7 @@ def command(
     chosen = _chosen(facts, wanted)
     out.mkdir(parents=True, exist_ok=True)
     result = origin(STEM) | {"policy": policy, "percentile": percentile}
-    check = _Check(policy, percentile, seconds, repetitions, seed, scratch)
+    check = _Check(policy, percentile, seconds, repetitions, tolerance, seed, scratch)
     found = []
     with stopped_by_signals():
         for candidate in candidates(chosen, repository, None):
@@ -110,9 +112,7 @@ def command(
             ratio = found[-1].ratio
             print(f"{candidate.name}: LoadGen's rate is {ratio:.3f} of ours", flush=True)
             result["models"] = [asdict(each) | {"ratio": each.ratio} for each in found]
-            write_result(
-                out / f"{NAME}.json", result | {"policy": policy, "percentile": percentile}
-            )
+            write_result(out / f"{NAME}.json", result)
     Console().print(table(found))
 
 
@@ -135,6 +135,7 @@ class _Check:
     percentile: float
     seconds: float
     repetitions: int
+    tolerance: float
     seed: int
     scratch: Path
 
@@ -178,7 +179,7 @@ class _Check:
 
         begin = found[-1] if found else 1.5 * _NS_PER_S / model.qos_ns
         step = NEAR_STEP if found else FIRST_STEP
-        return highest_qps(holds, begin, step=step, tolerance=TOLERANCE)
+        return highest_qps(holds, begin, step=step, tolerance=self.tolerance)
 
     def _loadgen(
         self, running: OursRunning, model: Candidate, seed: int, begin_qps: float, folder: Path
@@ -202,7 +203,7 @@ class _Check:
             unmet = [each for each in report.loadgen.unmet if EARLY_STOPPING not in each.lower()]
             return not unmet
 
-        return highest_qps(holds, begin_qps, step=NEAR_STEP, tolerance=TOLERANCE)
+        return highest_qps(holds, begin_qps, step=NEAR_STEP, tolerance=self.tolerance)
 
 
 def due_ns(seed: int, rate_qps: float, seconds: float) -> NDArray[np.int64]:

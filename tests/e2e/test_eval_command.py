@@ -106,6 +106,25 @@ def test_a_stopped_command_keeps_what_was_found(folder: Path) -> None:
     assert len(read(folder / "stopped").systems) == 2
 
 
+def test_loadgen_is_asked_for_its_own_rate(folder: Path) -> None:
+    pytest.importorskip("mlperf_loadgen")
+    finished = run(
+        python(
+            "veltair.eval.capacity.loadgen_check",
+            *("--workload", str(folder / "tiny.toml"), "--models", "short", "--policy", "model"),
+            *("--repository", str(folder / "repository"), "-o", str(folder / "checked")),
+            *("--scratch", str(folder / "checked-kept"), "--percentile", "80"),
+            *("--seconds", "1", "--repetitions", "1", "--tolerance", "0.4"),
+        )
+    )
+    assert finished.returncode == 0, finished.stderr
+    (found,) = json.loads((folder / "checked" / "loadgen_check.json").read_text())["models"]
+    assert found["model"] == "short"
+    assert found["ours_qps"][0] > 0
+    assert found["ratio"] == pytest.approx(found["loadgen_qps"][0] / found["ours_qps"][0])
+    assert "short" in finished.stdout
+
+
 def test_a_model_that_is_not_compiled_says_how(folder: Path) -> None:
     finished = run([*arguments(folder, "bad", "--systems", "ours"), "--workloads", "medium"])
     assert finished.returncode == 2
