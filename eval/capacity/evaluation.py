@@ -35,7 +35,11 @@ _NS_PER_S = 1e9
 
 
 class Evaluation:
-    """Runs all stages; `result` says at any time what they have found."""
+    """Runs all stages; `result` says at any time what they have found.
+
+    Attributes:
+        missing: why each system that can't run here can't, by name.
+    """
 
     def __init__(
         self,
@@ -56,9 +60,6 @@ class Evaluation:
             trials: measures.
             cores: that the systems may use.
             folder: of the results: gets the logs of failed systems.
-
-        Attributes:
-            missing: why each system that can't run here can't.
         """
         self.missing = {each.name: why for each in systems if (why := each.missing())}
         self._plan = plan

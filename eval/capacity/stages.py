@@ -63,15 +63,15 @@ class Plan:
 
 
 class Stages:
-    """Each method is a stage: it measures, keeps what it found in the entry, and says it."""
+    """Each method is a stage: it measures, keeps what it found in the entry, and says it.
+
+    Attributes:
+        solos: by model and system.
+        gantts: in the order of their measurement.
+    """
 
     def __init__(self, plan: Plan, trials: Trials, cores: int) -> None:
-        """Takes what to measure, and who measures it, on how many cores.
-
-        Attributes:
-            solos: by model and system.
-            gantts: in the order of their measurement.
-        """
+        """Takes what to measure, and who measures it, on how many cores."""
         self.gantts: list[Gantt] = []
         self._ours_alone: dict[str, Figures] = {}
         self.solos: dict[tuple[str, str], Solo] = {}

@@ -86,6 +86,7 @@ class Trials:
 
     Attributes:
         done: all trials that were asked for, in their order.
+        told: hears of each of them, and whether it was kept from an earlier command.
     """
 
     def __init__(
@@ -105,9 +106,6 @@ class Trials:
             scratch: folder for what they write.
             percentile: of each model's queries that must be in time.
             patience: with other processes.
-
-        Attributes:
-            told: hears of each trial, and whether it was kept from an earlier command.
         """
         self.told: Callable[[Trial, bool], None] = lambda _trial, _kept: None
         self.done: list[Trial] = []

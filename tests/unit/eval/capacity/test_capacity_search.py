@@ -1,0 +1,66 @@
+"""The search for the highest rate, and what its repetitions bear."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from veltair.eval.capacity.result import Capacity
+from veltair.eval.capacity.search import best, highest_qps, spread, state_of
+
+
+@pytest.mark.parametrize("capacity", [1.2, 7.0, 333.0])
+@pytest.mark.parametrize("begin", [1.0, 30.0, 900.0])
+@pytest.mark.parametrize("step", [1.1, 1.5])
+def test_the_highest_rate_is_found_from_above_and_below(
+    capacity: float, begin: float, step: float
+) -> None:
+    asked: list[float] = []
+
+    def holds(rate: float) -> bool:
+        asked.append(rate)
+        return rate <= capacity
+
+    found = highest_qps(holds, begin, step=step, tolerance=0.02)
+    assert 0.98 * capacity <= found <= capacity
+    assert min(asked) >= 1
+
+
+def test_what_one_query_a_second_does_not_keep_is_nothing() -> None:
+    asked: list[float] = []
+
+    def holds(rate: float) -> bool:
+        asked.append(rate)
+        return False
+
+    assert highest_qps(holds, 10, step=1.5, tolerance=0.02) == 0
+    assert min(asked) == 1
+
+
+def test_what_holds_at_every_rate_is_the_highest_asked() -> None:
+    assert highest_qps(lambda _rate: True, 10, step=1.5, tolerance=0.02) > 10_000
+
+
+def test_repetitions_decide_the_state() -> None:
+    assert state_of([0.0, 0.0], 0.2) == "unmeetable"
+    assert state_of([10.0, 11.0, 10.5], 0.2) == "found"
+    assert state_of([10.0, 13.0, 10.5], 0.2) == "noisy"
+    assert state_of([0.0, 2.0, 0.0], 0.2) == "noisy"
+    assert spread([10.0, 12.0, 8.0]) == pytest.approx(0.4)
+    assert spread([0.0, 0.0]) == math.inf
+
+
+def capacity(system: str, *qps: float, state: str = "found") -> Capacity:
+    assert state in ("found", "noisy", "failed")
+    return Capacity(workload="w", system=system, setting="", state=state, qps=qps)  # type: ignore[arg-type]
+
+
+def test_the_best_is_named_only_where_no_repetition_disagrees() -> None:
+    ahead, behind = capacity("a", 20, 22), capacity("b", 10, 12)
+    assert best([behind, ahead]) is ahead
+    assert best([behind, ahead, capacity("c", state="failed")]) is ahead
+    assert best([behind, ahead, capacity("c", 5, 20.5)]) is None
+    assert best([behind, ahead, capacity("c", 5, 15, state="noisy")]) is None
+    assert best([capacity("a", 20), behind]) is None  # one repetition decides nothing
+    assert best([]) is None
