@@ -522,6 +522,12 @@ def weight_over_64_bits() -> onnx.ModelProto:
     return weighted(tensor(FLOAT, [1 << 62, 4]))
 
 
+@_bad("'w'.*elements")
+def weight_of_no_elements_over_64_bits() -> onnx.ModelProto:
+    """NumPy leaves sizes of 0 out where it counts."""
+    return weighted(tensor(FLOAT, [9, 0, 1 << 62], b""))
+
+
 @_bad("'w'.*-2")
 def negative_weight() -> onnx.ModelProto:
     return weighted(tensor(FLOAT, [-2, 3], b"\0" * 24))

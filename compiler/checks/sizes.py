@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import onnx
@@ -12,11 +12,16 @@ from veltair.compiler.nodes import describe
 from veltair.runtime.errors import InputError
 from veltair.runtime.machine import available_memory_bytes
 
-MOST_BYTES = (1 << 63) - 1
+_MOST_ELEMENTS = ((1 << 63) - 1) // 16  # of the longest, two double numbers
 MOST_RANK = 64  # NumPy's
 _GIB = 1 << 30
 
 _Known = tuple[tuple[int, ...], int]  # shape and element type
+
+
+def is_countable(shape: Iterable[int]) -> bool:
+    """Whether NumPy can have this shape, of any type: it counts bytes, leaving sizes of 0 out."""
+    return math.prod(size for size in shape if size) <= _MOST_ELEMENTS
 
 
 def check_declared(path: Path, model: onnx.ModelProto) -> None:
@@ -68,16 +73,16 @@ def check_sizes(path: Path, model: onnx.ModelProto, shapes: Mapping[str, _Known]
     available = available_memory_bytes()
     makers = {name: node for node in model.graph.node for name in node.output}
     for name, (shape, elem) in shapes.items():
-        count = math.prod(shape)
-        bytes_ = count * _item_bytes(elem)
-        if bytes_ <= available and min(shape, default=0) >= 0 and len(shape) <= MOST_RANK:
+        bytes_ = math.prod(shape) * _item_bytes(elem)
+        is_possible = min(shape, default=0) >= 0 and len(shape) <= MOST_RANK and is_countable(shape)
+        if is_possible and bytes_ <= available:
             continue
         rule = f"it takes {bytes_ / _GIB:.0f} GiB, and this machine has {available / _GIB:.1f}"
         if min(shape, default=0) < 0:
             rule = "no size is negative"
         elif len(shape) > MOST_RANK:
             rule = f"NumPy has {MOST_RANK} dimensions at most"
-        elif bytes_ > MOST_BYTES:
+        elif not is_possible:
             rule = "it has more elements than 64 bits count"
         what = f"{describe(makers[name])}: its output" if name in makers else "input or weight"
         raise InputError(

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from veltair.compiler.checks.sizes import MOST_BYTES, MOST_RANK
+from veltair.compiler.checks.sizes import MOST_RANK, is_countable
 from veltair.compiler.nodes import AnyGraph, describe, sparse_tensors, subgraphs
 from veltair.runtime.errors import InputError
 
@@ -139,7 +139,7 @@ def _problem(tensor: onnx.TensorProto) -> str:
         return f"its shape is {dims}; no size is negative"
     if len(dims) > MOST_RANK:
         return f"it has {len(dims)} dimensions; NumPy has {MOST_RANK} at most"
-    if elem != TensorProto.STRING and size_bytes(tensor) > MOST_BYTES:
+    if not is_countable(dims):
         return f"its shape {dims} has more elements than 64 bits count"
     return _data_problem(tensor)
 
