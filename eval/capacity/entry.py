@@ -28,6 +28,7 @@ class Entry:
         error: why it failed; empty: it didn't.
         log: what it said then, within the folder of the results.
         failed_queries: texts of queries that it failed.
+        disturbed: what others took of the processors in each trial of the search.
     """
 
     case: Case
@@ -38,31 +39,41 @@ class Entry:
     error: str = ""
     log: str = ""
     failed_queries: set[str] = field(default_factory=set)
+    disturbed: list[float] = field(default_factory=list)
 
     @property
     def qps(self) -> float:
         """Median of the rates that were found; 0: none."""
         return statistics.median(self.found) if self.found else 0.0
 
+    @property
+    def others(self) -> float:
+        """What others took of the processors in the median trial of the search."""
+        return statistics.median(self.disturbed) if self.disturbed else 0.0
+
     def stage(self, name: str) -> str:
         """Returns the name of one of its stages among all."""
         return f"{self.case.facts.name}/{self.system.name}/{name}"
 
-    def capacity(self, noise: float) -> Capacity | None:
+    def capacity(self, noise: float, most_others: float) -> Capacity | None:
         """Returns what was found; None: nothing yet.
 
         Args:
             noise: as of `state_of`.
+            most_others: of the processors, that others may take in the median trial of the search
+                while it still bears a decision.
         """
         if not self.found and not self.error:
             return None
         state: State = "failed" if self.error else state_of(self.found, noise)
+        if state != "failed" and self.others > most_others:
+            state = "noisy"
         return Capacity(
             workload=self.case.facts.name,
             system=self.system.name,
             setting=self.setting,
             state=state,
-            qps=() if state in ("failed", "unmeetable") else tuple(self.found),
+            qps=tuple(self.found) if state != "failed" and any(self.found) else (),
             note=self._note(state),
         )
 
@@ -73,7 +84,9 @@ class Entry:
         elif state == "unmeetable":
             notes.append(f"not even {LOWEST_QPS:g} query a second keeps the targets")
         elif state == "noisy":
-            notes.append(f"repetitions differ by {spread(self.found):.0%} of their median")
+            if self.qps:
+                notes.append(f"repetitions differ by {spread(self.found):.0%} of their median")
+            notes.append(f"others used {self.others:.0%} of the processors")
         elif max(self.found) * NEXT_STEP >= HIGHEST_QPS:
             notes.append("at least; the load generator sends no more")
         if self.failed_queries:

@@ -193,7 +193,7 @@ class Evaluation:
 
     def _capacities(self) -> Iterator[Capacity]:
         for entry in self._entries:
-            capacity = entry.capacity(self._plan.noise)
+            capacity = entry.capacity(self._plan.noise, self._plan.most_others)
             if capacity is not None:
                 yield capacity
         for case in self._cases:

@@ -46,6 +46,7 @@ class Plan:
         repetitions: of the search.
         tolerance: how well each finds the rate.
         noise: widest spread of the repetitions, of their median, that still bears a decision.
+        most_others: of the processors, that others may take likewise.
         loads: parts of the capacity to run at afterwards, beside 1 and 0.5.
         solo_queries: of each model, alone; 0: none.
         grid: whether settings are compared; otherwise each system's first one is taken.
@@ -56,6 +57,7 @@ class Plan:
     repetitions: int = 3
     tolerance: float = 0.04
     noise: float = 0.2
+    most_others: float = 0.15
     loads: tuple[float, ...] = (0.25, 0.75, 1.25, 1.5)
     solo_queries: int = 20
     grid: bool = True
@@ -262,6 +264,8 @@ class Stages:
             )
         )
         entry.failed_queries.update(trial.errors)
+        if purpose == "search" and trial.disturbance is not None:
+            entry.disturbed.append(trial.disturbance.others + trial.disturbance.steal)
         return trial
 
 

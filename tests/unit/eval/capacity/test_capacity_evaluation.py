@@ -25,7 +25,8 @@ from veltair.eval.capacity.trials import Case, Trials
 from veltair.eval.patience import Patience
 from veltair.eval.points import PointStore
 
-PLAN = Plan(repetitions=2, loads=(0.75, 1.5), solo_queries=3)
+ANY = float("inf")  # runs that are worked out are disturbed by nothing
+PLAN = Plan(repetitions=2, most_others=ANY, loads=(0.75, 1.5), solo_queries=3)
 
 
 def evaluate(
@@ -57,7 +58,7 @@ def capacity(result: Result, system: str, workload: str = "steady") -> Capacity:
 
 @pytest.mark.parametrize(("percentile", "target_ms"), [(95.0, 30.0), (99.0, 50.0)])
 def test_the_known_capacity_is_found(tmp_path: Path, percentile: float, target_ms: float) -> None:
-    plan = Plan(repetitions=3, percentile=percentile, tolerance=0.01)
+    plan = Plan(repetitions=3, most_others=ANY, percentile=percentile, tolerance=0.01)
     case = steady_case(target_ms, min_queries=20_000)
     result = evaluate(tmp_path, [QueueingSystem("queue", 10)], case, plan=plan)
     found = capacity(result, "queue")
@@ -169,6 +170,16 @@ def test_a_target_that_no_rate_keeps_is_unmeetable(tmp_path: Path) -> None:
     assert "not even 1 query" in found.note
     assert min(each.rate_qps for each in result.trials if each.purpose == "search") == 1
     assert result.solos[0].mean_ms == pytest.approx(40)  # which says why
+
+
+def test_a_machine_that_others_use_decides_nothing(tmp_path: Path) -> None:
+    plan = Plan(repetitions=2, most_others=-1.0, loads=(), solo_queries=0)
+    for service_ms in (10, 40):  # neither a rate nor that there is none
+        system = QueueingSystem("queue", service_ms)
+        result = evaluate(tmp_path / f"{service_ms}", [system], steady_case(30), plan=plan)
+        found = capacity(result, "queue")
+        assert found.state == "noisy"
+        assert "of the processors" in found.note
 
 
 def test_a_system_that_is_not_here_is_skipped(tmp_path: Path) -> None:
