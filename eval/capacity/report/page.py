@@ -29,6 +29,7 @@ def render(result: Result) -> str:
         by_workload=summary.by_workload(found),
         in_all=summary.in_all(found),
         notes=summary.notes(found),
+        failed_queries=summary.failed_queries(found),
         figures={
             name: {
                 workload: drawn

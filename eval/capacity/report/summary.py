@@ -39,12 +39,19 @@ def in_all(found: Findings) -> list[str]:
 
 
 def notes(found: Findings) -> list[str]:
-    """Returns what was written down with a capacity, or in its place."""
+    """Returns what was written down with a capacity; of systems that did not run, they tell."""
     return [
         f"{each.workload}, {each.system}: {each.state}: {each.note}"
         for each in found.result.capacities
-        if each.note
+        if each.note and each.state not in {"failed", "skipped"}
     ]
+
+
+def failed_queries(found: Findings) -> list[str]:
+    """Returns why queries failed, each system's reasons once."""
+    return list(
+        dict.fromkeys(f"{t.system}: {error}" for t in found.result.trials for error in t.errors)
+    )
 
 
 def _ahead(each: Verdict) -> str:

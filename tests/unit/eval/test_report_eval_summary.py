@@ -137,7 +137,14 @@ def test_what_failed_or_was_skipped_is_said_and_why() -> None:
     )
     assert rows["litserve"][3] == "skipped"
     assert rows["veltair"][3] == "ran"
+    assert not any("litserve" in note for note in summary.notes(Findings(result)))
     page = render(result)
+    assert "single queries failed" not in page
+    first, *rest = result.trials
+    refused = replace(first, errors=("connection <reset>", "a timeout"))
+    told = render(replace(result, trials=(refused, refused, *rest)))
+    assert "Why single queries failed: 2 reasons" in told
+    assert told.count("model: connection &lt;reset&gt;") == 1
     assert "no such module &lt;mlserver.cli&gt;" in page
     assert "the package litserve is not installed: make peers" in page
 
