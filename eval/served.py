@@ -108,15 +108,21 @@ def _wait_for_address(process: subprocess.Popen[str], lines: TextIO | None) -> s
         found.put(None)
 
     threading.Thread(target=read, name="server output", daemon=True).start()
-    try:
-        address = found.get(timeout=START_S)
-    except Empty as error:
-        raise VeltairError(
-            f"the server did not say its address within {START_S:.0f} s; its lines are {where}"
-        ) from error
-    if address is None:
-        raise VeltairError(f"the server ended with code {process.wait()}; its lines are {where}")
-    return address
+    end_s = time.monotonic() + START_S
+    while time.monotonic() < end_s:
+        # It may have ended, and a process that it started still have its output open.
+        ended = process.poll() is not None
+        with suppress(Empty):
+            if address := found.get(timeout=POLL_S):
+                return address
+            ended = True
+        if ended:
+            raise VeltairError(
+                f"the server ended with code {process.wait()}; its lines are {where}"
+            )
+    raise VeltairError(
+        f"the server did not say its address within {START_S:.0f} s; its lines are {where}"
+    )
 
 
 def _wait_until_ready(process: subprocess.Popen[str], address: str) -> None:

@@ -11,7 +11,7 @@ from veltair.runtime.simulate.bisection import bisect, bracket
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from veltair.eval.capacity.result import Capacity, State, WorkloadFacts
+    from veltair.eval.capacity.result import State, WorkloadFacts
 
 LOWEST_QPS = 1.0  # what can't be kept at it can't be kept
 HIGHEST_QPS = 20_000.0  # more than one thread sends in time
@@ -64,19 +64,3 @@ def spread(found: Sequence[float]) -> float:
     """Returns the range of some rates as a share of their median; infinite where that is 0."""
     median = statistics.median(found)
     return (max(found) - min(found)) / median if median else math.inf
-
-
-def best(capacities: Sequence[Capacity]) -> Capacity | None:
-    """Returns the one with the highest median, where no repetition of another reaches its lowest.
-
-    None where they overlap, or where the rate of one that might be better is not known.
-    """
-    if any(each.state == "noisy" for each in capacities):
-        return None
-    found = [each for each in capacities if each.state == "found"]
-    if not found:
-        return None
-    first = max(found, key=lambda each: statistics.median(each.qps))
-    others = [each for each in found if each is not first]
-    reached = max((max(each.qps) for each in others), default=0.0)
-    return first if len(first.qps) > 1 and min(first.qps) > reached else None

@@ -1,4 +1,4 @@
-"""What an evaluation prints at its end: a table, and who was best where that is decided."""
+"""What an evaluation prints at its end: a table, and who is ahead where that is decided."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from veltair.eval.capacity.search import best
+from veltair.eval.capacity.report.findings import Findings
+from veltair.eval.capacity.report.summary import by_workload
+from veltair.eval.capacity.report.summary import notes as capacity_notes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from veltair.eval.capacity.result import Capacity, Result
 
 
@@ -30,30 +30,13 @@ def table(result: Result) -> Table:
 
 
 def notes(result: Result) -> list[str]:
-    """Returns a line for each workload, and one for each capacity that needs one."""
-    kinds = {system.name: system.kind for system in result.systems}
-    lines = []
-    for workload in result.workloads:
-        capacities = [each for each in result.capacities if each.workload == workload.name]
-        lines.append(f"{workload.name}: {_verdict(capacities, kinds)}")
-    for each in result.capacities:
-        if each.note:
-            lines.append(f"{each.workload}: {each.system} is {each.state}: {each.note}")
-    return lines
-
-
-def _verdict(capacities: Sequence[Capacity], kinds: dict[str, str]) -> str:
-    winner = best(capacities)
-    if winner is None:
-        return "no winner is named: the repetitions do not decide it"
-    qps = statistics.median(winner.qps)
-    text = f"{winner.system} serves most, {qps:.1f} queries a second"
-    peers = [each for each in capacities if kinds[each.system] == "peer" and each.qps]
-    if kinds[winner.system] == "ours" and peers:
-        peer = max(peers, key=lambda each: statistics.median(each.qps))
-        ratio = qps / statistics.median(peer.qps)
-        text += f", {ratio:.2f} times the best peer ({peer.system} at {peer.setting})"
-    return text
+    """Returns what the page says too: of each workload who is ahead, and what is to be known."""
+    found = Findings(result)
+    lines = [
+        f"{workload}: {ahead}. {said}" if ahead else f"{workload}: {said}"
+        for workload, ahead, said in by_workload(found)
+    ]
+    return [*lines, *capacity_notes(found)]
 
 
 def _cell(capacity: Capacity | None) -> str:

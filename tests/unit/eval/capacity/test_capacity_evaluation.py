@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -190,14 +191,14 @@ def test_a_system_that_is_not_here_is_skipped(tmp_path: Path) -> None:
     assert absent.starts == []
 
 
-def test_no_winner_is_named_where_repetitions_overlap(tmp_path: Path) -> None:
-    alike = [QueueingSystem("a", 10), QueueingSystem("b", 10.05)]
-    result = evaluate(tmp_path, alike, steady_case(30))
-    assert notes(result)[0].startswith("steady: no winner")
-    better = [QueueingSystem("a", 7), QueueingSystem("b", 10, kind="peer")]
-    result = evaluate(tmp_path / "better", better, steady_case(30))
-    assert "steady: a serves most" in notes(result)[0]
-    assert "times the best peer (b at only)" in notes(result)[0]
+@pytest.mark.parametrize(("rival_ms", "ahead"), [(10.05, "no winner"), (14, "ours ahead")])
+def test_who_is_ahead_is_said_where_repetitions_decide_it(
+    tmp_path: Path, rival_ms: float, ahead: str
+) -> None:
+    systems = [QueueingSystem("a", 10), QueueingSystem("b", rival_ms, kind="peer")]
+    said = notes(evaluate(tmp_path, systems, steady_case(30)))[0]
+    assert said.startswith(f"steady: {ahead}. a (only), ")
+    assert re.search(r"times as many \(.*\) as b \(only\), the best peer", said)
 
 
 def test_the_null_system_runs_at_the_best_rate_that_was_found(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from veltair.eval.capacity.result import Capacity
-from veltair.eval.capacity.search import best, highest_qps, spread, state_of
+from veltair.eval.capacity.search import highest_qps, spread, state_of
 
 
 @pytest.mark.parametrize("capacity", [1.2, 7.0, 333.0])
@@ -54,13 +54,3 @@ def test_repetitions_decide_the_state() -> None:
 def capacity(system: str, *qps: float, state: str = "found") -> Capacity:
     assert state in ("found", "noisy", "failed")
     return Capacity(workload="w", system=system, setting="", state=state, qps=qps)  # type: ignore[arg-type]
-
-
-def test_the_best_is_named_only_where_no_repetition_disagrees() -> None:
-    ahead, behind = capacity("a", 20, 22), capacity("b", 10, 12)
-    assert best([behind, ahead]) is ahead
-    assert best([behind, ahead, capacity("c", state="failed")]) is ahead
-    assert best([behind, ahead, capacity("c", 5, 20.5)]) is None
-    assert best([behind, ahead, capacity("c", 5, 15, state="noisy")]) is None
-    assert best([capacity("a", 20), behind]) is None  # one repetition decides nothing
-    assert best([]) is None
