@@ -19,6 +19,7 @@ import atheris  # type: ignore[import-not-found] # the extra `fuzz`
 from fuzz.mutation import mutated
 from fuzz.seeds import seeds
 from fuzz.target import read
+from google.protobuf.message import DecodeError
 
 from veltair.compiler import onnx_process
 
@@ -29,8 +30,9 @@ def change(data: bytes, most_bytes: int, seed: int) -> bytes:
     """What libFuzzer asks for: another input, made of one that it has."""
     random = Random(seed)
     if random.random() >= _RAW:
-        # What was changed blindly has names that aren't text, which can't be written again.
-        with contextlib.suppress(UnicodeError, TypeError):
+        # What was changed blindly has names that aren't text, which can't be written again; and
+        # subgraphs that were put into each other again and again are deeper than can be copied.
+        with contextlib.suppress(UnicodeError, TypeError, DecodeError):
             changed = mutated(data, random.choice(_SEEDS), random)
             if changed is not None and len(changed) <= most_bytes:
                 return changed
