@@ -14,6 +14,7 @@ from pathlib import Path
 
 from veltair.eval.children import python
 from veltair.eval.docs.site import compose
+from veltair.runtime.errors import VeltairError
 
 
 def main() -> int:
@@ -23,7 +24,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         config = compose(Path(), options.pages)
-    except ValueError as error:
+    except (ValueError, VeltairError) as error:
         print(f"docs: {error}", file=sys.stderr)
         return 1
     # The theme's advertisement for another generator isn't about what is built.

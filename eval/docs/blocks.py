@@ -7,6 +7,7 @@ Comments before a block change that, and don't get into the site:
     <!-- test: skip, REASON -->        it isn't run
     <!-- test: as in PAGE -->          it isn't run: that page has each of its lines and runs them
     <!-- test: background -->          it runs beside the next ones, up to the next such block
+    <!-- test: alone -->               what runs in the background ends first
     <!-- test: dry run -->             each line, with --dry-run, in the repository
     <!-- test: A becomes B -->         it runs with B in place of A
     <!-- test: prints TEXT -->         what it prints has TEXT
@@ -38,6 +39,7 @@ class Block:
         skip: why it isn't run; empty: it is.
         same: the page that runs it instead; empty: this one does.
         background: whether it runs beside the next ones.
+        alone: whether what runs in the background ends first.
         dry_run: whether its commands are only asked what they would do.
         prints: what its output must have.
     """
@@ -49,6 +51,7 @@ class Block:
     skip: str = ""
     same: str = ""
     background: bool = False
+    alone: bool = False
     dry_run: bool = False
     prints: tuple[str, ...] = ()
 
@@ -76,7 +79,7 @@ def _block(match: re.Match[str]) -> Block:
     skip, same, flags, prints = "", "", set(), []
     for directive in _DIRECTIVE.findall(match["directives"]):
         before, becomes, after = directive.partition(" becomes ")
-        if directive in ("background", "dry run"):
+        if directive in ("background", "alone", "dry run"):
             flags.add(directive)
         elif directive.startswith("skip, "):
             skip = directive.removeprefix("skip, ")
@@ -96,6 +99,7 @@ def _block(match: re.Match[str]) -> Block:
         skip=skip,
         same=same,
         background="background" in flags,
+        alone="alone" in flags,
         dry_run="dry run" in flags,
         prints=tuple(prints),
     )

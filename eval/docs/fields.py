@@ -48,7 +48,7 @@ def toml_section(
         for field in msgspec.structs.fields(kind)
         if field.name not in without
     ]
-    name = heading.strip("[]")
+    name = heading.strip("[]").replace(".", "-").lower()
     title = f"`{heading}` of {of} {{ #{of}-{name} }}" if of else f"`{heading}` {{ #{name} }}"
     says = lead(kind).removeprefix(f"`{heading}`: ")
     parts = [f"## {title}", prose(says[:1].upper() + says[1:])]
@@ -145,6 +145,8 @@ def _plain(hint: Any, plural: bool = False) -> str:  # noqa: ANN401 # any type t
         return "one of " + ", ".join(f"`{toml(choice)}`" for choice in arguments)
     if get_origin(hint) in (Union, types.UnionType):
         return _plain(arguments[0], plural)
+    if get_origin(hint) is dict:
+        return f"table of {_plain(arguments[1], plural=True)} by name"
     assert get_origin(hint) is tuple, f"{hint} has no words here"
     return f"list of {_plain(arguments[0], plural=True)}"
 

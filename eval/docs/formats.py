@@ -1,4 +1,4 @@
-"""The references of files: `serve.toml`, scenarios, an artifact's manifest."""
+"""The references of files: `serve.toml`, scenarios, workloads, an artifact's manifest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import get_args, get_origin, get_type_hints
 
 import msgspec
 
+from veltair.eval.capacity.workloads import MixSection, QosSection, RunSection
 from veltair.eval.docs.fields import record, toml_section
 from veltair.runtime.config import ServeConfig
 from veltair.runtime.manifest import (
@@ -38,6 +39,11 @@ RECORDS = (
     Batch,
     FileDigest,
 )
+WORKLOAD: dict[str, type[msgspec.Struct]] = {
+    "[workload]": MixSection,
+    "[run]": RunSection,
+    "[qos.NAME]": QosSection,
+}
 # What a server refuses in a section that scenarios have too.
 NOT_SERVED = ("weight",)
 
@@ -60,6 +66,11 @@ def scenario_reference() -> str:
         if cores[heading] is not kind
     ]
     return "\n\n".join(parts)
+
+
+def workload_reference() -> str:
+    """Writes each section of a workload's file."""
+    return "\n\n".join(toml_section(kind, heading) for heading, kind in WORKLOAD.items())
 
 
 def artifact_reference() -> str:

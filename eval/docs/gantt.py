@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup, escape
 
+from veltair.eval.capacity.report.gantt import runs
 from veltair.runtime.simulate.run import REFUSED, Simulated, simulate
 from veltair.runtime.simulate.scenario import NS_PER_MS, Scenario, parse_scenario
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 CORES = 64
 QUERIES = 8
@@ -101,13 +99,13 @@ def bars(found: Simulated, cores: int = CORES) -> list[Bar]:
         taken = (mine + sorted(free.difference(mine)))[:count]
         free.difference_update(taken)
         held[query] = end_ns, taken
-        for first, run in _runs(sorted(taken)):
+        for first, behind in runs(taken):
             laid.append(
                 Bar(
                     query=query,
                     layers=(begin, end - 1),
                     first_core=first,
-                    cores=run,
+                    cores=behind - first,
                     begin_ns=begin_ns,
                     end_ns=end_ns,
                 )
@@ -115,23 +113,15 @@ def bars(found: Simulated, cores: int = CORES) -> list[Bar]:
     return laid
 
 
-def _runs(cores: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Neighbouring cores as first and count."""
-    first = 0
-    for index in range(1, len(cores) + 1):
-        if index == len(cores) or cores[index] != cores[index - 1] + 1:
-            yield cores[first], index - first
-            first = index
-
-
 def gantt_figure() -> str:
     """Simulates and draws: a panel a policy, cores upwards, time to the right."""
-    runs = {policy: simulate(scenario(policy), trace=True) for policy in POLICIES}
-    first_ns = min(int(found.arrivals.time_ns[0]) for found in runs.values())
-    last_ns = max(int(found.end_ns.max()) for found in runs.values())
+    simulated = {policy: simulate(scenario(policy), trace=True) for policy in POLICIES}
+    first_ns = min(int(found.arrivals.time_ns[0]) for found in simulated.values())
+    last_ns = max(int(found.end_ns.max()) for found in simulated.values())
     times = Times(first_ns=first_ns, last_ns=last_ns)
     panels = [
-        _panel(index, policy, found, times) for index, (policy, found) in enumerate(runs.items())
+        _panel(index, policy, found, times)
+        for index, (policy, found) in enumerate(simulated.items())
     ]
     height = len(panels) * (_TOP + _HEIGHT + _GAP) + 20
     axis = _axis(times, height)

@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from veltair.eval.capacity.report.command import PAGE_FILE
+from veltair.eval.capacity.result import RESULT_FILE, read
 from veltair.eval.docs.docstrings import headline
 from veltair.eval.docs.markup import entry, prose
 from veltair.runtime.cli import COMMANDS
@@ -23,6 +25,13 @@ _OF_SEVERAL = {"bounds": "make bench"}  # pages made of several results
 def result_pages(root: Path) -> list[Path]:
     """The results that are pages, in the order of their names; paths within the repository."""
     return sorted(path.relative_to(root) for path in (root / RESULTS).glob("*.md"))
+
+
+def evaluations(root: Path) -> list[Path]:
+    """The folders that `veltair eval` wrote, within the repository."""
+    return sorted(
+        path.parent.relative_to(root) for path in (root / RESULTS).glob(f"*/{RESULT_FILE}")
+    )
 
 
 def figures_of(page: Path, root: Path) -> list[Path]:
@@ -52,6 +61,12 @@ def _results(root: Path) -> Iterator[tuple[str, list[Path], str]]:
         command = json.loads(saved.read_bytes())["command"]
         says = pages.get(saved.stem) or purpose(command)
         yield says, _files(saved.stem, root), command
+    for folder in evaluations(root):
+        result = read(root / folder)
+        machine = "a simulated machine" if result.simulated else "a real machine"
+        workloads = ", ".join(workload.name for workload in result.workloads)
+        files = [folder / PAGE_FILE, folder / RESULT_FILE]
+        yield f"Capacity on {machine}: {workloads}", files, result.origin["command"]
 
 
 def _files(stem: str, root: Path) -> list[Path]:

@@ -6,13 +6,27 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
+from veltair.eval.capacity.report.command import PAGE_FILE
+from veltair.eval.capacity.report.page import render
+from veltair.eval.capacity.result import RESULT_FILE, read
 from veltair.eval.docs.blocks import without_directives
 from veltair.eval.docs.commands import commands_reference
-from veltair.eval.docs.formats import artifact_reference, scenario_reference, serve_reference
+from veltair.eval.docs.formats import (
+    artifact_reference,
+    scenario_reference,
+    serve_reference,
+    workload_reference,
+)
 from veltair.eval.docs.gantt import gantt_figure
 from veltair.eval.docs.interfaces import addresses_reference, metrics_reference
 from veltair.eval.docs.links import linked
-from veltair.eval.docs.results import RESULTS, figures_of, reproduce_reference, result_pages
+from veltair.eval.docs.results import (
+    RESULTS,
+    evaluations,
+    figures_of,
+    reproduce_reference,
+    result_pages,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +42,7 @@ _GENERATED = {
     "commands": lambda _: commands_reference(),
     "serve": lambda _: serve_reference(),
     "scenario": lambda _: scenario_reference(),
+    "workload": lambda _: workload_reference(),
     "artifact": lambda _: artifact_reference(),
     "addresses": lambda _: addresses_reference(),
     "metrics": lambda _: metrics_reference(),
@@ -75,6 +90,9 @@ def _places(root: Path, pages: Mapping[str, str]) -> dict[str, str]:
     for path in sorted((root / RESULTS).iterdir()):
         if path.is_file():
             found[str(path.relative_to(root))] = f"results/{path.name}"
+    for folder in evaluations(root):
+        for name in (PAGE_FILE, RESULT_FILE):
+            found[str(folder / name)] = f"results/{folder.name}/{name}"
     return found
 
 
@@ -110,6 +128,10 @@ def _copy(root: Path, target: Path) -> None:
     for path in (root / RESULTS).iterdir():
         if path.is_file() and path.suffix != ".md":
             _copy_file(path, pages / "results" / path.name)
+    for folder in evaluations(root):
+        to = pages / "results" / folder.name
+        _copy_file(root / folder / RESULT_FILE, to / RESULT_FILE)
+        (to / PAGE_FILE).write_text(render(read(root / folder)))
 
 
 def _copy_file(path: Path, to: Path) -> None:

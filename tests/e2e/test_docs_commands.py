@@ -31,7 +31,7 @@ class Runner:
 
     Attributes:
         folder: where.
-        ran: pages that have run to their end.
+        ran: pages that have begun, and whether they have run to their end.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,25 +39,31 @@ class Runner:
             probe.bind(("127.0.0.1", 0))
             self._port = str(probe.getsockname()[1])
         self.folder = folder
-        self.ran: set[Path] = set()
+        self.ran: dict[Path, bool] = {}
         self._stack = ExitStack()
         tools = Path(sys.executable).parent
         self._environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
 
     def run_page(self, page: Path) -> None:
-        """Runs a page, after the one that it goes on from; a server on it ends with it."""
+        """Runs a page once, after the one that it goes on from; a server on it ends with it."""
+        if page in self.ran:
+            assert self.ran[page], f"{page.name} has failed before, where another page asked for it"
+            return
+        self.ran[page] = False
         before = AFTER.get(page.relative_to(ROOT).as_posix())
-        if before and ROOT / before not in self.ran:
+        if before:
             self.run_page(ROOT / before)
         with self._stack:
             for block in blocks(page.read_text()):
                 self.run(block)
-        self.ran.add(page)
+        self.ran[page] = True
 
     def run(self, block: Block) -> None:
         text = block.text.replace(PORT, self._port)
         if block.skip:
             return
+        if block.alone:
+            self._stack.close()
         if block.same:
             check_same(block)
         elif block.title:
@@ -124,8 +130,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     ids=lambda page: page.relative_to(ROOT).as_posix(),
 )
 def test_the_commands_of_a_page_run(page: Path, runner: Runner) -> None:
-    if page not in runner.ran:
-        runner.run_page(page)
+    runner.run_page(page)
 
 
 def test_pages_with_commands_are_found() -> None:

@@ -14,7 +14,11 @@ import msgspec
 import pytest
 import typer
 from browser import Browser, find_browser
+from evaluations import whole_result
 
+from veltair.eval.capacity.report.page import render
+from veltair.eval.capacity.result import write
+from veltair.eval.capacity.workloads import MixSection, QosSection, RunSection
 from veltair.eval.children import python
 from veltair.eval.docs.formats import RECORDS
 from veltair.eval.docs.site import compose
@@ -95,6 +99,12 @@ def test_every_field_of_a_configuration_is_there(
         assert names - without <= found, section.name
 
 
+def test_every_field_of_a_workload_is_there(site: Path) -> None:
+    found = words(said(site, "reference/workload.html"))
+    for kind in (MixSection, RunSection, QosSection):
+        assert set(kind.__struct_fields__) <= found, kind
+
+
 def test_every_record_address_and_counter_is_there(site: Path) -> None:
     artifact = words(said(site, "reference/artifact.html"))
     for kind in RECORDS:
@@ -127,20 +137,44 @@ def test_comments_for_the_test_are_not_published(site: Path) -> None:
     assert [path for path in site.rglob("*.html") if "<!-- test:" in path.read_text()] == []
 
 
-def test_a_link_to_nothing_ends_the_build(tmp_path: Path) -> None:
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A copy of what the site is made of, with other results and a first page of one line."""
     root = tmp_path / "root"
-    for folder in ("docs", "proxy", "tuning_logs", "eval/results", "eval/figures"):
-        shutil.copytree(
-            ROOT / folder,
-            root / folder,
-            ignore=shutil.ignore_patterns("__pycache__", "*.py", "*.jsonl", "policies.json"),
-        )
+    for folder in ("docs", "proxy", "tuning_logs", "eval/figures"):
+        ignored = shutil.ignore_patterns("__pycache__", "*.py", "*.jsonl")
+        shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
+    shutil.copytree(ROOT / "eval/results", root / "eval/results")
     shutil.copy(ROOT / "CONTRIBUTING.md", root)
-    (root / "docs/index.md").write_text("# Veltair\n\n[nowhere](tutorial.md#nowhere)\n")
-    config = compose(root, tmp_path / "docs")
-    done = subprocess.run([*BUILD, str(config)], check=False, capture_output=True, text=True)
+    (root / "docs/index.md").write_text("# Veltair\n")
+    return root
+
+
+def build(root: Path) -> subprocess.CompletedProcess[str]:
+    config = compose(root, root / "build/docs")
+    return subprocess.run([*BUILD, str(config)], check=False, capture_output=True, text=True)
+
+
+def test_a_link_to_nothing_ends_the_build(root: Path) -> None:
+    with (root / "docs/index.md").open("a") as page:
+        page.write("[nowhere](tutorial.md#nowhere)\n")
+    done = build(root)
     assert done.returncode != 0
     assert "nowhere" in done.stderr
+
+
+def test_an_evaluation_is_shown_and_linked(root: Path) -> None:
+    folder = root / "eval/results/small"
+    folder.mkdir()
+    write(folder, whole_result())
+    done = build(root)
+    assert done.returncode == 0, done.stderr
+    site = root / "build/site/results"
+    index = (site / "index.html").read_text()
+    assert 'href="small/report.html"' in index
+    assert "light, medium, heavy" in index
+    assert html.escape(whole_result().origin["command"]) in index
+    assert (site / "small/report.html").read_text() == render(whole_result())
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here: apt install chromium")
