@@ -522,6 +522,13 @@ def weight_over_64_bits() -> onnx.ModelProto:
     return weighted(tensor(FLOAT, [1 << 62, 4]))
 
 
+@_bad("n_w.*type 255")
+def window_of_no_type() -> onnx.ModelProto:
+    """Inference takes it over."""
+    window = node("BlackmanWindow", "n", "w", output_datatype=255)
+    return model_of([window, node("Relu", "x", "y")], [X], [Y], n=np.array(3))
+
+
 @_bad("'w'.*elements")
 def weight_of_no_elements_over_64_bits() -> onnx.ModelProto:
     """NumPy leaves sizes of 0 out where it counts."""

@@ -73,22 +73,28 @@ def check_sizes(path: Path, model: onnx.ModelProto, shapes: Mapping[str, _Known]
     available = available_memory_bytes()
     makers = {name: node for node in model.graph.node for name in node.output}
     for name, (shape, elem) in shapes.items():
-        bytes_ = math.prod(shape) * _item_bytes(elem)
-        is_possible = min(shape, default=0) >= 0 and len(shape) <= MOST_RANK and is_countable(shape)
-        if is_possible and bytes_ <= available:
-            continue
-        rule = f"it takes {bytes_ / _GIB:.0f} GiB, and this machine has {available / _GIB:.1f}"
-        if min(shape, default=0) < 0:
-            rule = "no size is negative"
-        elif len(shape) > MOST_RANK:
-            rule = f"NumPy has {MOST_RANK} dimensions at most"
-        elif not is_possible:
-            rule = "it has more elements than 64 bits count"
-        what = f"{describe(makers[name])}: its output" if name in makers else "input or weight"
-        raise InputError(
-            f"{path}: {what} '{name}' has the shape {list(shape)}: {rule}; give inputs a smaller "
-            "--shape, or correct the constants that the shape comes from"
-        )
+        if rule := _rule(shape, elem, available):
+            what = f"{describe(makers[name])}: its output" if name in makers else "input or weight"
+            raise InputError(
+                f"{path}: {what} '{name}' has the shape {list(shape)}: {rule}; give inputs a "
+                "smaller --shape, or correct the constants that the shape comes from"
+            )
+
+
+def _rule(shape: tuple[int, ...], elem: int, available: int) -> str:
+    """What a tensor breaks; empty where it breaks nothing."""
+    if elem not in onnx.TensorProto.DataType.values():
+        return f"it is of type {elem}, which ONNX {onnx.__version__} doesn't have"
+    if min(shape, default=0) < 0:
+        return "no size is negative"
+    if len(shape) > MOST_RANK:
+        return f"NumPy has {MOST_RANK} dimensions at most"
+    if not is_countable(shape):
+        return "it has more elements than 64 bits count"
+    bytes_ = math.prod(shape) * _item_bytes(elem)
+    if bytes_ > available:
+        return f"it takes {bytes_ / _GIB:.0f} GiB, and this machine has {available / _GIB:.1f}"
+    return ""
 
 
 def _item_bytes(elem: int) -> int:
