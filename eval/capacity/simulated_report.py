@@ -80,7 +80,7 @@ def _rates(result: Result, extra: Mapping[str, Any]) -> list[str]:
         lines.append(f"| {system.name} | " + " | ".join(cells) + " |")
     for limit, what in (
         ("cores_qps", "all cores, each query in its least processor time"),
-        ("memory_qps", "all of memory's bandwidth, each query reading its least"),
+        ("memory_qps", "all of memory's bandwidth, each query on the fewest cores for its target"),
     ):
         cells = [f"{extra[limit][name]:.0f}" for name in names]
         lines.append(f"| *{what}* | " + " | ".join(cells) + " |")

@@ -12,15 +12,13 @@ from veltair.eval.capacity.result import Capacity, Solo
 from veltair.eval.capacity.search import FIRST_STEP, NEXT_STEP, highest_qps, state_of
 from veltair.eval.capacity.simulated_machine import MOST_VERSIONS, Setting
 from veltair.proxy.machine_model import FULL_LEVEL
+from veltair.runtime._native import sched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
     from veltair.eval.capacity.result import Purpose, Trial, WorkloadFacts
     from veltair.eval.capacity.simulated_machine import Run, SimulatedMachine
-    from veltair.runtime._native import sched
 
 BASELINE = "layer"
 USAGE_LOAD = 0.75  # where the paper compares core usage
@@ -199,10 +197,10 @@ class Study:
         return self._machine.machine.processor.cores * 1e9 / busy_ns
 
     def memory_qps(self, facts: WorkloadFacts) -> float:
-        """What memory would serve if each query read the least that it does on a full machine."""
+        """What memory would serve if each query ran on the cores that it needs, all in use."""
         profiles = self._machine.profiles(facts.models, MOST_VERSIONS, 1.0)
         read_bytes = sum(
-            model.share * float(_first_versions_bytes(profile).min())
+            model.share * float(_read_bytes(profile, self._machine.machine.processor.cores))
             for model, profile in zip(facts.models, profiles, strict=True)
         )
         return self._machine.machine.memory.total_gbps * 1e9 / max(read_bytes, 1.0)
@@ -228,11 +226,12 @@ class Study:
         return replace(run, trial=replace(run.trial, purpose=purpose))
 
 
-def _first_versions_bytes(profile: sched.ModelProfile) -> NDArray[np.int64]:
-    """What a run reads on a machine whose cores are all in use, int64[cores]."""
+def _read_bytes(profile: sched.ModelProfile, total_cores: int) -> int:
+    """What a run by first versions reads on the fewest cores for its target, all others in use."""
     table = np.array(profile.layer_bytes).reshape(-1, len(profile.cores), profile.levels)
     first = np.cumsum([0, *profile.variants[:-1]])
-    return np.asarray(table[first, :, FULL_LEVEL].sum(axis=0))
+    count = profile.cores.index(sched.needed_cores(profile, total_cores).cores)
+    return int(table[first, count, FULL_LEVEL].sum())
 
 
 def median_qps(capacity: Capacity) -> float:
