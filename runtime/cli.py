@@ -109,7 +109,7 @@ COMMANDS = {
     ),
     "eval": Command(
         module="veltair.eval.capacity.command",
-        summary="Find the highest rate at which systems keep workloads' targets.",
+        summary="Find the highest rates that systems serve in time.",
     ),
     "capacity": Command(
         module="veltair.runtime.simulate.capacity_command",

@@ -41,7 +41,8 @@ def children() -> list[psutil.Process]:
     return [
         each
         for each in psutil.Process().children(recursive=True)
-        if any("engine_process" in word for word in each.cmdline())
+        if each.status() != psutil.STATUS_ZOMBIE
+        and any("engine_process" in word for word in each.cmdline())
     ]
 
 
@@ -57,7 +58,7 @@ def test_every_setting_answers_every_query(
     for run in (found, again):
         assert (run.outcome == SERVED).all(), run.errors
         assert (run.submitted_ns >= asked.time_ns).all()
-        assert (run.end_ns > run.submitted_ns).all()
+        assert (run.end_ns > asked.time_ns).all()  # the driver may be the one that has to wait
         told = run.start_ns >= 0
         assert told.all() == ("queues" not in setting)
         assert (run.start_ns >= asked.time_ns)[told].all()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from veltair.runtime.simulate.arrivals import Arrivals
 
 START_S = 300.0
+_END_S = 5.0  # of a process that has closed its end of the pipe
 _LOOK_S = 0.25
 _NS_PER_S = 1_000_000_000
 _CHUNK_BYTES = 1 << 16
@@ -82,10 +83,19 @@ class FirstComeFirstServed:
                     time.sleep(left_ns / _NS_PER_S)
                 self._collect(ledger, 0)
                 if ledger.admit(query):
-                    os.write(self._queries, RECORD.pack(query, ledger.model[query]))
+                    self._send(RECORD.pack(query, ledger.model[query]))
                     ledger.sent(query)
             self._finish(ledger)
         return ledger.observed(used_ns(before, processor_ns(pids)))
+
+    def _send(self, record: bytes) -> None:
+        try:
+            os.write(self._queries, record)
+        except BrokenPipeError:  # nobody reads any more: all have ended, or are about to
+            for process in self._processes:
+                process.wait(_END_S)
+            self._check_alive()
+            raise
 
     def _finish(self, ledger: Ledger) -> None:
         end_s = time.monotonic() + ANSWER_S
