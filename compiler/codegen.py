@@ -12,11 +12,13 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
+import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -149,7 +151,12 @@ class LibraryBuilder:
 
     def _submit(self) -> None:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(self._jobs, mp_context=get_context("spawn"))
+            self._pool = ProcessPoolExecutor(
+                self._jobs,
+                mp_context=get_context("spawn"),
+                initializer=signal.signal,  # a Ctrl-C is for this process, which ends them
+                initargs=(signal.SIGINT, signal.SIG_IGN),
+            )
         for symbol, text in self._few:
             job = self._pool.submit(_compile_text, symbol, text, self._isa, self._objects[symbol])
             self._futures[job] = symbol
@@ -170,7 +177,8 @@ class LibraryBuilder:
                 on_built(symbol)
         for symbol, text in self._few:
             try:
-                _compile_text(symbol, text, self._isa, self._objects[symbol])
+                with _uninterrupted():
+                    _compile_text(symbol, text, self._isa, self._objects[symbol])
             except Exception as error:
                 raise _build_error(symbol, error) from error
             on_built(symbol)
@@ -196,6 +204,23 @@ def link(objects: Sequence[Path], output: Path) -> None:
         VeltairError: linking failed.
     """
     _link(system_compiler(), objects, output)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Holds a Ctrl-C back until the block ends: TVM may make an error without a message of it."""
+    given = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(given):
+        yield
+        return
+    held: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, given)
+        for number in held[:1]:
+            given(number, None)
 
 
 def _compile_text(symbol: str, text: str, isa: str, output: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -99,6 +100,20 @@ def test_a_kernel_that_fails_is_named(tmp_path: Path, jobs: int) -> None:
     kernels.insert(2, ("bad_one", unbuildable()))
     with pytest.raises(VeltairError, match="bad_one"):
         build(kernels, tmp_path, jobs)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_stays_one_though_tvm_fails_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise RuntimeError
+
+    monkeypatch.setattr(codegen, "_compile_text", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        build([("one", scale(1))], tmp_path)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert list(tmp_path.iterdir()) == []
 
 
