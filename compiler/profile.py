@@ -288,13 +288,37 @@ def _layer_times(model: Model, conditions: _Conditions, count: int) -> list[list
     for level, turn_rounds in _turns(model, conditions, count, rounds):
         for chosen, times in zip(choices, found[level], strict=True):
             times.append(model.time_layers(inputs, cores, turn_rounds, chosen))
-    medians = [
-        [np.median(np.concatenate(times), axis=0) for times in by_choice] for by_choice in found
+    alike = copies(model.manifest.layers)
+    found_ns = [
+        [medians(np.concatenate(times), alike) for times in by_choice] for by_choice in found
     ]
     return [
-        [tuple(max(1, int(level[v][i])) for level in medians) for v in range(len(layer.variants))]
+        [tuple(max(1, int(level[v][i])) for level in found_ns) for v in range(len(layer.variants))]
         for i, layer in enumerate(model.manifest.layers)
     ]
+
+
+def copies(layers: Sequence[Layer]) -> list[list[int]]:
+    """Returns the layers, each with those that do its work for other samples of a batch."""
+    found: dict[tuple[object, ...], list[int]] = {}
+    for index, layer in enumerate(layers):
+        symbols = tuple(variant.symbol for variant in layer.variants)
+        key = (layer.op, layer.nodes, symbols) if layer.nodes else (index,)
+        found.setdefault(key, []).append(index)
+    return list(found.values())
+
+
+def medians(times: NDArray[np.int64], alike: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+    """Returns float64[layers]: of its rounds and those of its copies, which take as long.
+
+    Args:
+        times: int64[rounds, layers].
+        alike: as of `copies`.
+    """
+    found = np.empty(times.shape[1])
+    for indices in alike:
+        found[indices] = np.median(times[:, indices])
+    return found
 
 
 def _run_times(

@@ -7,7 +7,6 @@ collection that comes late changes nothing. Inputs lie in the slots before the r
 
 from __future__ import annotations
 
-import gc
 import json
 import time
 from contextlib import contextmanager
@@ -16,24 +15,24 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from veltair.eval.capacity.system import FAILED, Observed
+from veltair.eval.capacity.system import FAILED
+from veltair.eval.outcomes import ANSWER_S, Outcomes, uncollected
 from veltair.eval.served import served
 from veltair.runtime.client import LocalClient
 from veltair.runtime.errors import RefusedError, VeltairError
 from veltair.runtime.files import write_whole
-from veltair.runtime.simulate.run import QUEUE_FULL, REFUSED, SERVED
+from veltair.runtime.simulate.run import QUEUE_FULL, REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from veltair.eval.capacity.system import Observed
     from veltair.eval.served import Served
     from veltair.runtime.client import Completion, Slot
     from veltair.runtime.simulate.arrivals import Arrivals
 
-ANSWER_S = 60.0
 _NS_PER_S = 1_000_000_000
-LEAD_NS = 100_000_000  # between the begin of a run and its time 0
 _AT_ONCE = 64  # completions a collection
 _FAR_S = 3_600
 _ROUNDS = 3
@@ -148,14 +147,10 @@ def replay(
         VeltairError: the server died, or a query was not answered.
     """
     run = _Replay(client, names, arrivals, zero_ns)
-    gc.collect()
-    gc.disable()  # a collection takes milliseconds: as long as a query
-    try:
+    with uncollected():
         run.send()
         run.finish()
-    finally:
-        gc.enable()
-    return run.observed()
+    return run.outcomes.observed()
 
 
 def closed_loop(
@@ -218,20 +213,13 @@ class _Replay:
     def __init__(
         self, client: Client, names: Sequence[str], arrivals: Arrivals, zero_ns: int | None
     ) -> None:
-        count = len(arrivals.time_ns)
         self._client = client
-        self._names = [names[index] for index in arrivals.model]
-        self._begin_ns = zero_ns or time.monotonic_ns() + LEAD_NS
-        self._due_ns = [self._begin_ns + int(due_ns) for due_ns in arrivals.time_ns]
+        self._names = names
         self._pending = 0
-        self._errors: dict[str, None] = {}
-        self._submitted_ns = np.zeros(count, np.int64)
-        self._start_ns = np.full(count, -1, np.int64)
-        self._end_ns = np.zeros(count, np.int64)
-        self._outcome = np.full(count, SERVED, np.int64)
+        self.outcomes = Outcomes(arrivals, zero_ns)
 
     def send(self) -> None:
-        for query, due_ns in enumerate(self._due_ns):
+        for query, due_ns in enumerate(self.outcomes.due_ns):
             left_ns = due_ns - time.monotonic_ns()
             if left_ns > 0:
                 time.sleep(left_ns / _NS_PER_S)
@@ -247,47 +235,30 @@ class _Replay:
                 )
             self._collect(ended)
 
-    def observed(self) -> Observed:
-        return Observed(
-            submitted_ns=self._submitted_ns,
-            start_ns=self._start_ns,
-            end_ns=self._end_ns,
-            outcome=self._outcome,
-            errors=tuple(self._errors),
-        )
-
     def _send_one(self, query: int, due_ns: int) -> None:
         slot: Slot | None = None
         try:
-            slot = self._client.allocate(self._names[query])
+            slot = self._client.allocate(self._names[self.outcomes.model[query]])
             self._client.submit(slot, arrival_ns=due_ns, tag=query)
         except RefusedError as refusal:
             if refusal.reason not in ("queue_full", "deadline"):
                 raise
             full = refusal.reason == "queue_full"
-            self._outcome[query] = QUEUE_FULL if full else REFUSED
-            self._end_ns[query] = time.monotonic_ns() - self._begin_ns
+            self.outcomes.refused(query, QUEUE_FULL if full else REFUSED)
         else:
             self._pending += 1
-        self._submitted_ns[query] = time.monotonic_ns() - self._begin_ns
+        self.outcomes.submitted(query)
 
     def _collect(self, ended: Sequence[Completion]) -> None:
         for completion in ended:
-            query = completion.tag
             self._pending -= 1
-            self._end_ns[query] = completion.end_ns - self._begin_ns
-            self._start_ns[query] = self._end_ns[query] - completion.compute_ns
-            if not completion.ok:
-                self._note(query, completion)
+            query, end_ns = completion.tag, completion.end_ns
+            if completion.ok:
+                self.outcomes.answered(query, end_ns - completion.compute_ns, end_ns)
+            else:
+                outcome = REFUSED if _was_given_up(completion) else FAILED
+                self.outcomes.unanswered(query, end_ns, outcome, completion.error)
             completion.slot.release()
-
-    def _note(self, query: int, completion: Completion) -> None:
-        self._start_ns[query] = -1
-        if _was_given_up(completion):
-            self._outcome[query] = REFUSED
-            return
-        self._outcome[query] = FAILED
-        self._errors.setdefault(completion.error)
 
 
 def _was_given_up(completion: Completion) -> bool:

@@ -12,7 +12,8 @@ from veltair.eval.artifact_copies import copy_artifact
 from veltair.eval.capacity.gantt import SECOND_NS, second
 from veltair.eval.capacity.peers.log import LOG_FILE
 from veltair.eval.capacity.peers.processor_time import processor_ns, tree, used_ns
-from veltair.eval.real_runs import LEAD_NS, ServerPlan, replay, running_server
+from veltair.eval.outcomes import LEAD_NS
+from veltair.eval.real_runs import ServerPlan, replay, running_server
 from veltair.runtime.artifact import open_artifact
 
 if TYPE_CHECKING:

@@ -24,7 +24,9 @@ _OF_SEVERAL = {"bounds": "make bench"}  # pages made of several results
 
 def result_pages(root: Path) -> list[Path]:
     """The results that are pages, in the order of their names; paths within the repository."""
-    return sorted(path.relative_to(root) for path in (root / RESULTS).glob("*.md"))
+    folder = root / RESULTS
+    found = sorted(folder.glob("*.md")) + sorted(folder.glob("*/*.md"))
+    return [path.relative_to(root) for path in found]
 
 
 def evaluations(root: Path) -> list[Path]:
@@ -54,18 +56,20 @@ def reproduce_reference(root: Path) -> str:
 
 
 def _results(root: Path) -> Iterator[tuple[str, list[Path], str]]:
-    pages = {page.stem: title(root / page) for page in result_pages(root)}
+    alone = [page for page in result_pages(root) if page.parent == RESULTS]
+    titles = {page.stem: title(root / page) for page in alone}
     for stem, command in _OF_SEVERAL.items():
-        yield pages.pop(stem), _files(stem, root), command
+        yield titles.pop(stem), _files(stem, root), command
     for saved in sorted((root / RESULTS).glob("*.json")):
         command = json.loads(saved.read_bytes())["command"]
-        says = pages.get(saved.stem) or purpose(command)
+        says = titles.get(saved.stem) or purpose(command)
         yield says, _files(saved.stem, root), command
     for folder in evaluations(root):
         result = read(root / folder)
         machine = "a simulated machine" if result.simulated else "a real machine"
         workloads = ", ".join(workload.name for workload in result.workloads)
-        files = [folder / PAGE_FILE, folder / RESULT_FILE]
+        pages = [page for page in result_pages(root) if page.parent == folder]
+        files = [folder / PAGE_FILE, *pages, folder / RESULT_FILE]
         yield f"Capacity on {machine}: {workloads}", files, result.origin["command"]
 
 

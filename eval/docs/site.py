@@ -90,6 +90,8 @@ def _places(root: Path, pages: Mapping[str, str]) -> dict[str, str]:
     for path in sorted((root / RESULTS).iterdir()):
         if path.is_file():
             found[str(path.relative_to(root))] = f"results/{path.name}"
+    for page in result_pages(root):
+        found[str(page)] = f"results/{page.relative_to(RESULTS)}"
     for folder in evaluations(root):
         for name in (PAGE_FILE, RESULT_FILE):
             found[str(folder / name)] = f"results/{folder.name}/{name}"
@@ -115,7 +117,7 @@ def _result(page: Path, root: Path, places: Mapping[str, str]) -> str:
     figures = "".join(f"\n![{file.stem}]({file.name})\n" for file in figures_of(page, root))
     if figures:
         text += f"\n## Figures\n{figures}"
-    return linked(text, page=places[str(page)], base=str(RESULTS), places=places)
+    return linked(text, page=places[str(page)], base=str(page.parent), places=places)
 
 
 def _copy(root: Path, target: Path) -> None:

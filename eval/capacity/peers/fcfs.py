@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from veltair.eval.capacity.peers.engine_process import READY, RECORD
-from veltair.eval.capacity.peers.ledger import Ledger, uncollected
+from veltair.eval.capacity.peers.ledger import Ledger
 from veltair.eval.capacity.peers.log import end_of
 from veltair.eval.capacity.peers.processor_time import processor_ns, used_ns
-from veltair.eval.real_runs import ANSWER_S
+from veltair.eval.outcomes import ANSWER_S, uncollected
 from veltair.runtime.errors import VeltairError
 
 if TYPE_CHECKING:

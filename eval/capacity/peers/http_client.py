@@ -19,10 +19,10 @@ import aiohttp
 import numpy as np
 import uvloop
 
-from veltair.eval.capacity.peers.ledger import Ledger, uncollected
+from veltair.eval.capacity.peers.ledger import Ledger
 from veltair.eval.capacity.peers.log import end_of
 from veltair.eval.capacity.peers.processor_time import processor_ns, tree, used_ns
-from veltair.eval.real_runs import ANSWER_S
+from veltair.eval.outcomes import ANSWER_S, uncollected
 from veltair.runtime.errors import VeltairError
 from veltair.runtime.simulate.arrivals import Arrivals
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from veltair.eval.capacity.system import Observed
-    from veltair.runtime.simulate.arrivals import Arrivals
 
 # Below the servers' own 5, so that no query meets a connection that its server is just closing.
 _KEEP_ALIVE_S = 4

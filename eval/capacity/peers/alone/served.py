@@ -6,10 +6,10 @@ them; an answer's body is its outputs in the same way.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from engines import Session, draw_inputs, load
 from numpy.typing import NDArray
 
 _WARM_RUNS = 3
+_held: list[int] = []  # the lock on this process's place
 
 
 class Model:
@@ -80,14 +81,18 @@ class Worker:
 def bind(folder: Path, places: list[list[int]]) -> None:
     """Binds the calling thread, and threads that it starts, to the first place that is free.
 
-    A process that takes the place of one that died finds none, and stays unbound.
+    A lock on a file holds the place until the process ends: one that is started in the stead of
+    one that died gets its place.
     """
+    if _held:
+        return
     for index, cpus in enumerate(places):
-        taken = folder / f"place{index}"
-        with suppress(FileExistsError):
-            taken.touch(exist_ok=False)
-            taken.write_text(str(os.getpid()))
-            os.sched_setaffinity(0, cpus)
-            return
-        if taken.read_text() == str(os.getpid()):
-            return
+        file = os.open(folder / f"place{index}", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            continue
+        _held.append(file)
+        os.sched_setaffinity(0, cpus)
+        return

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 from peer_models import arrivals
 
-from veltair.eval.capacity.peers.ledger import LEAD_NS, WAITING, Ledger, uncollected
+from veltair.eval.capacity.peers.ledger import WAITING, Ledger
 from veltair.eval.capacity.peers.log import end_of
 from veltair.eval.capacity.peers.processor_time import processor_ns, tree, used_ns
 from veltair.eval.capacity.system import FAILED
+from veltair.eval.outcomes import LEAD_NS, uncollected
 from veltair.runtime.simulate.run import QUEUE_FULL, SERVED
 
 
