@@ -12,15 +12,15 @@ namespace {
 
 using namespace veltair::sched;
 
-// `layers` equal layers of `layer_ns` on one core, half that on two.
-ModelProfile even(int64_t qos_ns, int32_t layers, int64_t layer_ns) {
+// `layers` equal layers of `layer_ns` on one core, `both_ns` on two.
+ModelProfile even(int64_t qos_ns, int32_t layers, int64_t layer_ns, int64_t both_ns) {
   ModelProfile made;
   made.qos_ns = qos_ns;
   made.cores = {1, 2};
-  made.model_ns = {layers * layer_ns, layers * layer_ns / 2};
+  made.model_ns = {layers * layer_ns, layers * both_ns};
   made.variants.assign(layers, 1);
   for (int32_t l = 0; l < layers; ++l) {
-    made.layer_ns.insert(made.layer_ns.end(), {layer_ns, layer_ns / 2});
+    made.layer_ns.insert(made.layer_ns.end(), {layer_ns, both_ns});
   }
   made.finish();
   return made;
@@ -28,8 +28,8 @@ ModelProfile even(int64_t qos_ns, int32_t layers, int64_t layer_ns) {
 
 // Two cores; model 0 is long (20 layers, 20 ms on both), model 1 short (10 layers, 5 ms on both).
 struct State {
-  std::vector<ModelProfile> models = {even(50'000'000, 20, 2'000'000),
-                                      even(20'000'000, 10, 1'000'000)};
+  std::vector<ModelProfile> models = {even(50'000'000, 20, 2'000'000, 1'000'000),
+                                      even(20'000'000, 10, 1'000'000, 500'000)};
   std::vector<Task> tasks;
   std::vector<Running> workers = std::vector<Running>(3);
   int32_t queue_head = kNone;
@@ -186,6 +186,7 @@ void test_deadline_options() {
 
 void test_veltair_deadline() {
   State state;
+  state.models[0] = even(50'000'000, 20, 2'000'000, 1'100'000);  // a tenth of two cores is lost
   const int32_t task = state.add(0, 0, 10);
   state.run(0, task, 1);
   // Half of its layers in time: one core is enough for the other half (20 ms of 40).
@@ -193,7 +194,20 @@ void test_veltair_deadline() {
   CHECK(decision.action == Action::kRun && decision.cores == 1);
   // It is late: two cores.
   decision = ask("veltair-deadline", state, EventKind::kBlockEnd, 0, 30'000'000);
-  CHECK(decision.cores == 2 && decision.layer_end == 12);
+  CHECK(decision.cores == 2 && decision.layer_end == 11);
+}
+
+void test_veltair_deadline_takes_cores_that_cost_nothing() {
+  State state;
+  state.models[0] = even(50'000'000, 20, 2'000'000, 1'050'000);
+  const int32_t task = state.add(0, 0, 10);
+  state.run(0, task, 1);
+  Decision decision = ask("veltair-deadline", state, EventKind::kBlockEnd, 0, 10'000'000);
+  CHECK(decision.cores == 2);
+  // Another has the second core.
+  state.run(1, state.add(1, 0), 1);
+  decision = ask("veltair-deadline", state, EventKind::kBlockEnd, 0, 10'000'000);
+  CHECK(decision.cores == 1);
 }
 
 void test_prema() {
@@ -284,6 +298,7 @@ int main() {
   test_deadline_without_target();
   test_deadline_options();
   test_veltair_deadline();
+  test_veltair_deadline_takes_cores_that_cost_nothing();
   test_prema();
   test_prema_preempts();
   test_decisions_are_valid();

@@ -11,6 +11,8 @@ namespace veltair::sched {
 namespace {
 
 constexpr int64_t kEndless = std::numeric_limits<int64_t>::max() / 4;
+// Cores that a block uses as well as this cost nothing: they end it sooner, and come free sooner.
+constexpr int32_t kFreePercent = 95;
 
 int64_t time_left(const Task& task, int64_t now_ns) {
   return task.deadline_ns == 0 ? kEndless : task.deadline_ns - now_ns;
@@ -104,6 +106,7 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
     const auto budget_ns =
         static_cast<int64_t>(part * static_cast<double>(left_ns) * options_.margin_percent / 100);
     cores = plan.cores_for(begin, end, budget_ns, level);
+    cores = std::max(cores, plan.efficient_cores(begin, end, room, level, kFreePercent));
   } else if (alone) {
     cores = plan.fastest_cores(begin, end, room, level);
   } else {

@@ -23,7 +23,8 @@ namespace veltair::sched {
 //
 // `veltair-deadline` forms its blocks by VELTAIR's threshold (cut in the same way), in the versions
 // for the level, and gives a block the fewest cores for its part of the time that is really left,
-// instead of its part of the target; so a late query catches up, and an early one saves cores.
+// instead of its part of the target; so a late query catches up, and an early one saves cores. Of
+// the cores that are free a block gets more than those where it uses them nearly as well as one.
 //
 // No paper has it. Ties go to the older task. Tasks without a deadline have endless laxity: they
 // run when nobody else wants the cores. A query that would be late is refused only when it is

@@ -225,6 +225,22 @@ int32_t ModelPlan::fastest_cores(int32_t begin, int32_t end, int32_t limit, int3
   return best;
 }
 
+int32_t ModelPlan::efficient_cores(int32_t begin, int32_t end, int32_t limit, int32_t level,
+                                   int32_t percent) const {
+  const int32_t fewest = counts_.front();
+  if (fewest > limit) return limit;
+  const auto core_ns = [&](int32_t count) {
+    return static_cast<double>(count) * static_cast<double>(time_ns(begin, end, count, level));
+  };
+  const double most_ns = core_ns(fewest) * 100 / percent;
+  int32_t most = fewest;
+  for (int32_t count : counts_) {
+    if (count > limit) break;
+    if (core_ns(count) <= most_ns) most = count;
+  }
+  return most;
+}
+
 int32_t ModelPlan::cut(int32_t begin, int32_t end, int32_t cores, int32_t level,
                        int64_t limit_ns) const {
   const int64_t* row = row_of(cores, level);

@@ -72,6 +72,10 @@ class ModelPlan {
   // The measured count of at most `limit` on which layers [begin, end) are fastest; `limit` where
   // even the smallest measured count is above it.
   int32_t fastest_cores(int32_t begin, int32_t end, int32_t limit, int32_t level) const;
+  // The largest measured count of at most `limit` that uses the cores' time for layers [begin, end)
+  // at least `percent` as well as the smallest one does; `limit` where that is above it.
+  int32_t efficient_cores(int32_t begin, int32_t end, int32_t limit, int32_t level,
+                          int32_t percent) const;
   // The end of the longest run of layers from `begin` that takes at most `limit_ns`, one layer at
   // least.
   int32_t cut(int32_t begin, int32_t end, int32_t cores, int32_t level, int64_t limit_ns) const;
