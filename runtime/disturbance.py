@@ -1,24 +1,15 @@
-"""What else a machine's processors did while something was measured on it.
-
-A host that runs more virtual machines than it has processors for lets one of ours stand still for
-some milliseconds now and then. Some report that as steal; of the others it can only be seen by a
-thread that looks at the clock without a pause, which is done for a moment before and after.
-"""
+"""What else a machine's processors did while something was measured on it."""
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
 
-from veltair.runtime import _native
-
 NOTABLE = 0.03  # of all processors, by others: worth measuring again
 LOOK_S = 0.3
-STALLS_NS = 200_000_000  # of looking for them, on all processors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +19,7 @@ class Disturbance:
     Attributes:
         driver: this process, which measures.
         others: neither this process nor what it started: about 0 on a quiet machine.
-        steal: taken by the host of a virtual machine: as it reports, and as seen before and after.
+        steal: taken by the host of a virtual machine.
     """
 
     driver: float
@@ -45,8 +36,7 @@ class Watch:
     """Counts processor time from its making to `seen`."""
 
     def __init__(self) -> None:
-        """Begins, once it has looked for stalls."""
-        self._stalled = stalled_share()
+        """Begins."""
         self._before = _times()
 
     def seen(self) -> Disturbance:
@@ -57,17 +47,8 @@ class Watch:
         return Disturbance(
             driver=driver / wall,
             others=max(busy - driver - started, 0.0) / wall,
-            steal=stolen / wall + (self._stalled + stalled_share()) / 2,
+            steal=stolen / wall,
         )
-
-
-def stalled_share() -> float:
-    """Returns how much of the processors' time their host takes now without reporting it.
-
-    Uses all of this process's processors for a fifth of a second.
-    """
-    shares = _native.proxy.stalled_shares(sorted(os.sched_getaffinity(0)), STALLS_NS)
-    return sum(shares) / (psutil.cpu_count() or 1)
 
 
 def wait_for_quiet(patience_s: float) -> None:

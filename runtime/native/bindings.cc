@@ -42,7 +42,6 @@
 #include "native/proxy/perf.h"
 #include "native/proxy/probe_walk.h"
 #include "native/proxy/reference.h"
-#include "native/proxy/stalls.h"
 #include "native/sched/batcher.h"
 #include "native/sched/batching.h"
 #include "native/sched/interference.h"
@@ -1685,13 +1684,6 @@ void bind_proxy(nb::module_& parent) {
             reference.time(times_of(buffer));
           },
           "pass_ns"_a);
-  m.def(
-      "stalled_shares",
-      [](const std::vector<int>& cpus, int64_t duration_ns) {
-        const nb::gil_scoped_release released;
-        return proxy::stalled_shares(cpus, duration_ns);
-      },
-      "cpus"_a, "duration_ns"_a);
   bind_counting(m);
 }
 
