@@ -131,3 +131,15 @@ def test_operator_that_relax_imports_but_cannot_lower_is_named() -> None:
 def test_a_scalar_that_has_a_dimension_is_copied_into_one_that_has_none() -> None:
     function = copy_function((), "float32", (1,))
     assert [tuple(map(int, buffer.shape)) for buffer in function.params] == [(1,), ()]
+
+
+def test_padding_whose_table_would_fill_the_memory_is_no_kernel() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="fine"),
+        helper.make_node("Pad", ["r", "pads"], ["y"], name="wide", mode="edge"),
+    ]
+    pads = onnx.numpy_helper.from_array(np.array([0, 0, 0, 0, 0, 2**31]), "pads")
+    graph, operation = region_of(nodes, ["y"], [pads])
+    operation = operation.replaced(inputs=("x", "pads"))
+    with pytest.raises(UnsupportedOperatorError, match=r"Pad.*by edge to 21474836\d\d elements"):
+        lower_region(graph, operation, {"pads": (6,)})
