@@ -108,7 +108,7 @@ def test_every_query_is_answered_and_the_servers_time_is_counted(
         found = peer.replay(asked)
     assert (found.outcome == SERVED).all(), found.errors
     assert (found.submitted_ns >= asked.time_ns).all()
-    assert (found.end_ns > asked.time_ns).all()  # the driver may be the one that has to wait
+    assert (found.end_ns > found.submitted_ns).all()
     assert (found.start_ns == -1).all()
     assert 0 < found.busy_ns < len(CPUS) * (found.end_ns.max() + 10**9)
 
