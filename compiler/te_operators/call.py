@@ -14,6 +14,17 @@ from veltair.compiler.binding import Array
 
 Expr = Any  # of Relax
 Tensor = Any  # of TVM's tensor expressions
+_LONGEST_TABLE = 1 << 24  # entries: more would fill the memory of whoever compiles
+
+
+def check_table(what: str, length: int) -> None:
+    """Accepts the length of an axis of which a table says where each element comes from.
+
+    Raises:
+        NotImplementedError: it is too long for one.
+    """
+    if length > _LONGEST_TABLE:
+        raise NotImplementedError(f"{what} to {length} elements")
 
 
 @dataclass(frozen=True, kw_only=True)

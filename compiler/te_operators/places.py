@@ -11,10 +11,9 @@ from onnx import helper
 from tvm import te, tirx
 
 from veltair.compiler.binding import Array
-from veltair.compiler.te_operators.call import Call, Expr, Tensor
+from veltair.compiler.te_operators.call import Call, Expr, Tensor, check_table
 
 _LARGE_BYTES = 1 << 20
-_LONGEST_TABLE = 1 << 24  # entries that say where an axis's elements come from
 
 
 def constant_of_shape(call: Call) -> Expr | None:
@@ -53,8 +52,7 @@ def pad(call: Call) -> Expr:
     mode = call.text("mode", "constant")
     sizes = [int(size + a + b) for size, a, b in zip(shape, low, high, strict=True)]
     if mode != "constant":
-        if max(sizes, default=0) > _LONGEST_TABLE:
-            raise NotImplementedError(f"padding by {mode} to {max(sizes)} elements")
+        check_table(f"padding by {mode}", max(sizes, default=0))
         return _moved(
             call,
             sizes,

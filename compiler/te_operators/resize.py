@@ -15,7 +15,7 @@ import numpy as np
 from tvm import te, tirx
 
 from veltair.compiler.binding import Array
-from veltair.compiler.te_operators.call import Call, Expr, Tensor
+from veltair.compiler.te_operators.call import Call, Expr, Tensor, check_table
 
 _FLOATS = ("float16", "float32", "float64")
 
@@ -122,6 +122,7 @@ def _resized(call: Call, mode: Mode, axes: dict[int, Axis]) -> Expr:
     inside: dict[int, Array] = {}
     data = call.inputs[0]
     for number, axis in axes.items():
+        check_table(f"{mode.kind} interpolation", axis.out)
         index, weights = taps(axis, mode)
         if mode.coordinates == "tf_crop_and_resize":
             x = _coordinates(axis, mode)

@@ -143,3 +143,15 @@ def test_padding_whose_table_would_fill_the_memory_is_no_kernel() -> None:
     operation = operation.replaced(inputs=("x", "pads"))
     with pytest.raises(UnsupportedOperatorError, match=r"Pad.*by edge to 21474836\d\d elements"):
         lower_region(graph, operation, {"pads": (6,)})
+
+
+def test_resizing_whose_table_would_fill_the_memory_is_no_kernel() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="fine"),
+        helper.make_node("Resize", ["r", "", "", "sizes"], ["y"], name="wide", mode="linear"),
+    ]
+    sizes = onnx.numpy_helper.from_array(np.array([1, 4, 2**31]), "sizes")
+    graph, operation = region_of(nodes, ["y"], [sizes])
+    operation = operation.replaced(inputs=("x", "sizes"))
+    with pytest.raises(UnsupportedOperatorError, match=r"Resize.*interpolation to 2147483648"):
+        lower_region(graph, operation, {"sizes": (3,)})
