@@ -104,7 +104,8 @@ def main() -> int:
         return error.returncode
     table = report(saved_results())
     (RESULTS / "bounds.md").write_text(f"{TITLE}\n\n{table}")
-    README.write_text(in_readme(README.read_text(), summary(saved_results())))
+    text = in_readme(README.read_text(), summary(saved_results()), BEGIN, END)
+    README.write_text(text)
     print(table)
     return 0
 
@@ -218,13 +219,13 @@ def _table(rows: Sequence[Row], results: Mapping[str, Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def in_readme(readme: str, table: str) -> str:
-    """Returns the README with the table in its place, between two comments."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    assert begin, f"the README has no {BEGIN}"
-    assert end, f"the README has no {END}"
-    return f"{before}{BEGIN}\n{table}{END}{after}"
+def in_readme(readme: str, text: str, begin: str, end: str) -> str:
+    """Returns the README with a text in its place, between two comments."""
+    before, has_begin, rest = readme.partition(begin)
+    _, has_end, after = rest.partition(end)
+    assert has_begin, f"the README has no {begin}"
+    assert has_end, f"the README has no {end}"
+    return f"{before}{begin}\n{text}{end}{after}"
 
 
 def saved_results() -> dict[str, Result]:

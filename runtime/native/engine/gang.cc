@@ -254,11 +254,13 @@ void Gang::thread_main(int core) {
   pin(cpus_[core]);
   Core& self = cores_[core];
   while (!stop_.load()) {
-    self.working.store(true);  // before `granted` is read: see in_use
-    int64_t demand = 0;
-    if (may_work(core)) run_claimed(core, &demand);
-    self.working.store(false);
-    tell_left(core, demand);
+    if (may_work(core)) {  // else woken for nothing: the core is another's
+      self.working.store(true);
+      int64_t demand = 0;
+      if (may_work(core)) run_claimed(core, &demand);  // read again after `working`: see in_use
+      self.working.store(false);
+      tell_left(core, demand);
+    }
     idle(core);
   }
 }
@@ -407,9 +409,11 @@ void Gang::keep_core() {
 // Moves the leader to a granted core: the one it had, where it may.
 void Gang::take_core() {
   int core = last_core_;
-  while (!cores_[core].granted.load()) core = (core + 1) % static_cast<int>(cpus_.size());
+  do {
+    while (!cores_[core].granted.load()) core = (core + 1) % static_cast<int>(cpus_.size());
+    leader_core_.store(core);
+  } while (!cores_[core].granted.load());  // revoked meanwhile: whoever did may not have seen us
   last_core_ = core;
-  leader_core_.store(core);
   if (pinned_cpu == cpus_[core]) return;
   if (pin(cpus_[core]) == 0) pinned_cpu = cpus_[core];
 }

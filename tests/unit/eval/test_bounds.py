@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from veltair.eval.bounds import END, in_readme, report, saved_results, summary
+from veltair.eval.bounds import BEGIN, END, in_readme, report, saved_results, summary
 from veltair.runtime._native import sched
 
 ROOT = Path(__file__).parents[3]
@@ -227,7 +227,7 @@ def test_the_readme_has_the_worst_of_each_kind_and_nothing_without_a_bound() -> 
 
 def test_table_takes_its_place_in_the_readme_again_and_again() -> None:
     readme = (ROOT / "README.md").read_text()
-    changed = in_readme(in_readme(readme, "| old |\n"), "| new |\n")
+    changed = in_readme(in_readme(readme, "| old |\n", BEGIN, END), "| new |\n", BEGIN, END)
     assert changed.count("| new |") == 1
     assert "| old |" not in changed
     assert changed.partition(END)[2] == readme.partition(END)[2]
@@ -237,5 +237,5 @@ def test_readme_shows_the_saved_results(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(ROOT)
     readme = (ROOT / "README.md").read_text()
     assert saved_results()
-    assert in_readme(readme, summary(saved_results())) == readme
+    assert in_readme(readme, summary(saved_results()), BEGIN, END) == readme
     assert (ROOT / "eval/results/bounds.md").read_text().endswith(report(saved_results()))

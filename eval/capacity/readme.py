@@ -1,0 +1,90 @@
+"""Writes who is ahead into the README, from the evaluations that are saved; none is typed in.
+
+`python -m veltair.eval.capacity.readme`, after an evaluation, real or simulated, has been saved.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from veltair.eval.bounds import README, in_readme
+from veltair.eval.capacity.report.findings import Findings
+from veltair.eval.capacity.report.summary import measured_on
+from veltair.eval.capacity.report.verdicts import verdict
+from veltair.eval.capacity.result import read
+from veltair.eval.docs.results import evaluations
+from veltair.eval.page.text import number_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from veltair.eval.capacity.report.findings import Spread
+    from veltair.eval.capacity.report.verdicts import Side
+    from veltair.eval.capacity.result import Result
+
+BEGIN, END = "<!-- capacity -->", "<!-- end of capacity -->"
+
+
+def main() -> int:
+    """Writes the section again."""
+    text = section(README.parent.resolve())
+    README.write_text(in_readme(README.read_text(), text, BEGIN, END))
+    print(text)
+    return 0
+
+
+def section(root: Path) -> str:
+    """Writes a table of each saved evaluation in Markdown, measured ones first.
+
+    Args:
+        root: of the repository.
+    """
+    found = [(folder, read(root / folder)) for folder in evaluations(root)]
+    found.sort(key=lambda each: each[1].simulated)
+    return "\n".join(_evaluation(folder, result) for folder, result in found)
+
+
+def _evaluation(folder: Path, result: Result) -> str:
+    found = Findings(result)
+    other = "baseline" if found.are_baselines else "peer"
+    lines = [
+        f"{_where(found)}, queries a second (`{folder}`):",
+        "",
+        f"| workload | the best of ours | queries/s | the best {other} | queries/s | ratio |",
+        "|---|---|---:|---|---:|---:|",
+    ]
+    unsure = []
+    for workload in found.workloads:
+        each = verdict(found, workload)
+        cells = (*_side(each.ours), *_side(each.rival), _spread(each.ratio))
+        lines.append(f"| {' | '.join((workload, *cells))} |")
+        if each.undecided:
+            unsure.append(f"{workload}: {each.undecided}.")
+    if unsure:
+        lines += ["", f"No winner is named for {' '.join(unsure)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _where(found: Findings) -> str:
+    if found.result.simulated:
+        return "Simulated"
+    return f"Measured on {measured_on(found)}"
+
+
+def _side(side: Side | None) -> tuple[str, str]:
+    if side is None:
+        return "-", "-"
+    return f"`{side.system}`", _spread(side.qps)
+
+
+def _spread(spread: Spread | None) -> str:
+    if spread is None:
+        return "-"
+    text = number_text(spread.median)
+    if spread.least == spread.most:
+        return text
+    return f"{text} ({number_text(spread.least)} to {number_text(spread.most)})"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,55 @@
+"""The README's section of who is ahead: from the saved evaluations, and no other figure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaluations import simulated_result, whole_result
+
+from veltair.eval.bounds import in_readme
+from veltair.eval.capacity.readme import BEGIN, END, section
+from veltair.eval.capacity.result import write
+
+if TYPE_CHECKING:
+    from veltair.eval.capacity.result import Result
+
+ROOT = Path(__file__).parents[4]
+
+
+def saved(root: Path, **results: Result) -> str:
+    """What is written of some evaluations."""
+    for name, result in results.items():
+        folder = root / "eval/results" / name
+        folder.mkdir(parents=True)
+        write(folder, result)
+    return section(root)
+
+
+def test_the_best_of_each_side_are_named_with_their_rates(tmp_path: Path) -> None:
+    text = saved(tmp_path, here=whole_result())
+    assert "| light | `veltair` | 241 (236 to 243) | `openvino` | 101" in text
+    assert "(`eval/results/here`)" in text
+
+
+def test_what_was_measured_comes_before_what_was_simulated(tmp_path: Path) -> None:
+    text = saved(tmp_path, a=simulated_result(), b=whole_result())
+    assert 0 <= text.index("Measured on") < text.index("Simulated")
+    assert "the best baseline" in text.partition("Simulated")[2]
+
+
+def test_why_no_winner_is_named_is_said(tmp_path: Path) -> None:
+    result = whole_result()
+    noisy = [
+        replace(each, state="noisy") if each.workload == "light" else each
+        for each in result.capacities
+    ]
+    text = saved(tmp_path, here=replace(result, capacities=tuple(noisy)))
+    assert "No winner is named for light: the repetitions of" in text
+    assert "light: the repetitions" not in saved(tmp_path / "other", here=result)
+
+
+def test_the_readme_has_what_the_saved_files_say() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert in_readme(readme, section(ROOT), BEGIN, END) == readme
