@@ -228,9 +228,12 @@ def _spread_slopes(model: onnx.ModelProto) -> None:
     shapes = value_shapes(inferred(model))
     slopes = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
-        if node.op_type != "PRelu" or node.input[1] not in slopes or node.input[0] not in shapes:
+        if node.op_type != "PRelu" or len(node.input) != 2:  # ONNX's converter says what is amiss
             continue
-        slope, rank = slopes[node.input[1]], len(shapes[node.input[0]][0])
+        data, slope_name = node.input
+        if slope_name not in slopes or data not in shapes:
+            continue
+        slope, rank = slopes[slope_name], len(shapes[data][0])
         if len(slope.dims) == 1 and slope.dims[0] > 1:
             slope.dims.extend([1] * (rank - 2))
             for value in model.graph.input:  # older formats list it there too

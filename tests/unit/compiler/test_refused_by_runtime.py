@@ -140,3 +140,13 @@ def test_slopes_of_an_old_opset_are_the_channels(tmp_path: Path) -> None:
     model = load_clean(saved(tmp_path, old), {})
     (y,) = reference_run(model)({"x": np.full((1, 2, 3), -1, np.float32)})
     assert y[0].tolist() == [[-0.5] * 3, [-2.0] * 3]
+
+
+@pytest.mark.parametrize("reads", [[], ["x"], ["x", ""]])
+def test_a_lost_slope_of_an_old_opset_is_named(tmp_path: Path, reads: list[str]) -> None:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 3]) for name in "xy"]
+    node = helper.make_node("PRelu", reads, ["y"])
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:])
+    old = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 1)])
+    with pytest.raises(InputError, match=r"operator PRelu.*not valid.*input"):
+        load_clean(saved(tmp_path, old), {})
