@@ -19,7 +19,7 @@ import onnx.version_converter
 import onnxruntime
 
 from veltair.compiler.binding import Array, Shape, bind
-from veltair.compiler.checks.attributes import check_attributes
+from veltair.compiler.checks.attributes import check_attributes, check_equations
 from veltair.compiler.checks.sizes import check_sizes
 from veltair.compiler.definitions import (
     OLDEST_RUNTIME_OPSET,
@@ -80,6 +80,7 @@ def load_clean(
         UnsupportedOperatorError: a node that neither we nor ONNX Runtime have an operator for.
     """
     model = _read(path)
+    check_equations(path, model)
     model = _readable(path, model)
     bind(path, model, shapes, values or {})
     model = inline(model, inlined)

@@ -284,6 +284,22 @@ def scan_of_more_inputs_than_it_has() -> onnx.ModelProto:
     return model_of([node("Scan", "x", "y", body=body, num_scan_inputs=1 << 62)], [X], [Y])
 
 
+@_bad(r"n_y.*equation is '\.\.\.1'.*must be terms of letters")
+def einsum_of_no_equation() -> onnx.ModelProto:
+    """ONNX's inference comes to no end."""
+    return model_of([node("Einsum", "x", "y", equation="...1")], [X], [Y])
+
+
+@_bad(r"n_y.*equation is '\.\.\.\.\.\.'")
+def einsum_of_too_many_dots() -> onnx.ModelProto:
+    return model_of([node("Einsum", "x", "y", equation="......")], [X], [Y])
+
+
+@_bad("n_y.*equation is")
+def einsum_that_is_no_text() -> onnx.ModelProto:
+    return model_of([node("Einsum", "x", "y", equation=b"\xff\xfe")], [X], [Y])
+
+
 @_bad("n_w")
 def empty_constant() -> onnx.ModelProto:
     return model_of([node("Constant", "", "w"), node("Add", "x w", "y")], [X], [Y])
