@@ -107,7 +107,7 @@ class SchedulingConfig(_Section, frozen=True, kw_only=True):
             "veltair: adaptive blocks, versions, both; deadline: least laxity first, refuses what "
             "would be late; veltair-deadline: the same over adaptive blocks",
         ),
-    ] = "veltair-deadline"
+    ] = "model"
     max_block_ms: Annotated[
         float,
         Meta(

@@ -141,7 +141,7 @@ class PolicySection(Section, frozen=True, kw_only=True):
             description="model, layer, block-N, prema, partition, veltair-as, veltair-ac, veltair, "
             "deadline, veltair-deadline",
         ),
-    ] = "veltair-deadline"
+    ] = "model"
     placement: Annotated[Literal["local"], Meta(description="local: the machine's cores")] = "local"
     max_block_us: Annotated[
         float,
