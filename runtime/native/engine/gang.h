@@ -88,6 +88,7 @@ class Gang {
   // How many cores are granted.
   int granted() const { return granted_.load(std::memory_order_relaxed); }
   // Whether anything of the gang still runs on `core`: after `revoke`, false says that it is free.
+  // True may also be, for a moment, a thread that was woken before and finds that it may not work.
   // The leader's core comes free when its next launch begins or ends, or when it stops leading.
   bool in_use(int core) const;
 
