@@ -20,6 +20,7 @@ from veltair.eval.artifact_copies import copy_artifacts
 from veltair.eval.fresh_profile import profiled
 from veltair.eval.real_runs import ServerPlan, closed_loop, replay, running
 from veltair.runtime.artifact import open_artifact
+from veltair.runtime.machine import SPARE_WORKERS
 from veltair.runtime.manifest import Profile
 from veltair.runtime.simulate.arrivals import Arrivals
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 _ALL_CORES_QOS_NS = 1  # out of reach: the policy `model` takes all cores
 _ONE_CORE_QOS_NS = 1_000_000_000_000  # the policy `model` takes one core
 _NS_PER_S = 1_000_000_000
-_SPARE_WORKERS = 2
 _SLEEP_NS = 2_000_000
 _PROBES = 60
 _PROBE_GAP = 1.5  # of the longest model's time
@@ -115,7 +115,7 @@ def measure_costs(
     boundary_ns = _boundary_ns(hurried, cpus[0], scratch, profiles, queries)
     say("calibration: neighbours")
     plan = ServerPlan(
-        repository=patient, policy="model", workers=len(cpus) + _SPARE_WORKERS, cores=tuple(cpus)
+        repository=patient, policy="model", workers=len(cpus) + SPARE_WORKERS, cores=tuple(cpus)
     )
     with running(plan, scratch) as client:
         beside = _beside(client, models, len(cpus), queries)

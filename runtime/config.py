@@ -104,10 +104,10 @@ class SchedulingConfig(_Section, frozen=True, kw_only=True):
             "(veltair-)?deadline)$",
             description="model: whole models; layer, block-N: blocks of 1 or N layers; prema: one "
             "task at a time, by tokens; partition: fixed core sets; veltair-as, veltair-ac, "
-            "veltair: adaptive blocks, versions, both; deadline: least laxity first, refuses what "
-            "would be late; veltair-deadline: the same over adaptive blocks",
+            "veltair: adaptive blocks, versions, both; deadline: least laxity first; "
+            "veltair-deadline: the same over adaptive blocks and versions",
         ),
-    ] = "model"
+    ] = "veltair-deadline"
     max_block_ms: Annotated[
         float,
         Meta(
@@ -124,6 +124,13 @@ class SchedulingConfig(_Section, frozen=True, kw_only=True):
             description="deadline policies: how much of the time left a query plans to use",
         ),
     ] = 75
+    refuse_late: Annotated[
+        bool,
+        Meta(
+            description="deadline policies: refuse (503) a query that waits, or end one that runs, "
+            "once it can't be in time any more; else it is served by the cores that no other needs"
+        ),
+    ] = False
     partition_cores: Annotated[
         int,
         Meta(

@@ -91,6 +91,9 @@ def _left_in(folder: Path, files: _GroupFiles) -> int | None:
     return max(int(limit) - used, 0)
 
 
+SPARE_WORKERS = 2  # beyond the cores: some tasks wait between their blocks
+
+
 def cores_to_serve(engine: EngineConfig) -> tuple[int, ...]:
     """Numbers of the cores that a server of this configuration has, ascending where it chooses."""
     if engine.virtual_cores:

@@ -114,7 +114,7 @@ class PolicyLine(_Line, frozen=True, kw_only=True, tag="policy"):
 
     epoch: int
     name: str
-    options: dict[str, int]
+    options: dict[str, int | bool]
 
 
 class CostRecord(_Record, frozen=True, kw_only=True):

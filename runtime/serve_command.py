@@ -19,7 +19,7 @@ import typer
 
 from veltair.runtime.config import load_config
 from veltair.runtime.errors import InputError
-from veltair.runtime.machine import cores_to_serve
+from veltair.runtime.machine import SPARE_WORKERS, cores_to_serve
 from veltair.runtime.scratch import scratch
 from veltair.runtime.server.guardian import stop_with_parent
 from veltair.runtime.server.repository import check_sources
@@ -28,7 +28,7 @@ from veltair.runtime.server.signals import SignalPipe
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MOST_DEFAULT_WORKERS = 8
+MOST_DEFAULT_WORKERS = 8 + SPARE_WORKERS
 SESSION_FOLDER = "PRTE_MCA_prte_tmpdir_base"
 RANK = "OMPI_COMM_WORLD_RANK"
 # Faults are survived (ULFM), those of workers that were started in place of dead ones too; more
@@ -52,7 +52,8 @@ def command(
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes; one a core, at most 8, if not set.")
+        int | None,
+        typer.Option(min=1, help="Worker processes; two more than cores, at most 10, if not set."),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Configuration, serve.toml.")] = None,
     http_port: Annotated[
@@ -75,7 +76,7 @@ def command(
     checked = load_config(config, options)
     check_sources(repository, checked)
     if workers is None:
-        workers = min(len(cores_to_serve(checked.engine)), MOST_DEFAULT_WORKERS)
+        workers = min(len(cores_to_serve(checked.engine)) + SPARE_WORKERS, MOST_DEFAULT_WORKERS)
     arguments = serve_arguments(repository, config, http_port)
     if proxy is not None:
         arguments += ["--proxy", proxy]

@@ -15,6 +15,7 @@ from veltair.eval.capacity.peers.processor_time import processor_ns, tree, used_
 from veltair.eval.outcomes import LEAD_NS
 from veltair.eval.real_runs import ServerPlan, replay, running_server
 from veltair.runtime.artifact import open_artifact
+from veltair.runtime.machine import SPARE_WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +39,6 @@ POLICIES = (
     "deadline",
     "veltair-deadline",
 )
-SPARE_WORKERS = 2  # beyond the cores: some tasks wait between their blocks
 
 
 class Ours:

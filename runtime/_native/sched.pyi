@@ -299,6 +299,7 @@ def make_policy(
     *,
     max_block_ns: int = ...,
     margin_percent: int = ...,
+    refuse_late: bool = ...,
     partition_cores: int = ...,
     threshold_cores: int = ...,
 ) -> Policy: ...

@@ -441,11 +441,12 @@ struct MadePolicy {
 
 MadePolicy make_made_policy(std::string_view name, int32_t total_cores,
                             const std::vector<veltair::sched::ModelProfile>& models,
-                            int64_t max_block_ns, int32_t margin_percent, int32_t partition_cores,
-                            int32_t threshold_cores) {
+                            int64_t max_block_ns, int32_t margin_percent, bool refuse_late,
+                            int32_t partition_cores, int32_t threshold_cores) {
   MadePolicy made{.policy = veltair::sched::make_policy(name, total_cores, models,
                                                         {.max_block_ns = max_block_ns,
                                                          .margin_percent = margin_percent,
+                                                         .refuse_late = refuse_late,
                                                          .partition_cores = partition_cores,
                                                          .threshold_cores = threshold_cores}),
                   .layers = {},
@@ -885,6 +886,7 @@ void bind_sched(nb::module_& parent) {
   m.def("make_policy", &make_made_policy, "name"_a, "total_cores"_a, "models"_a, nb::kw_only(),
         "max_block_ns"_a = PolicyOptions{}.max_block_ns,
         "margin_percent"_a = PolicyOptions{}.margin_percent,
+        "refuse_late"_a = PolicyOptions{}.refuse_late,
         "partition_cores"_a = PolicyOptions{}.partition_cores,
         "threshold_cores"_a = PolicyOptions{}.threshold_cores);
   m.def("make_batching", &veltair::sched::make_batching, "name"_a);
@@ -1097,15 +1099,16 @@ void bind_ipc_records(nb::module_& m) {
       .def_ro("end_ns", &Ended::end_ns);
   nb::class_<veltair::ipc::Policies>(m, "Policies")
       .def(nb::new_([](std::string scheduling, std::string batching, std::string placement,
-                       int64_t max_block_ns, int32_t margin_percent, int32_t partition_cores,
-                       int32_t threshold_cores, int64_t timeout_ns, int32_t max_batch,
-                       int32_t least_percent, int32_t executors, int32_t level, bool measured,
-                       bool admission) {
+                       int64_t max_block_ns, int32_t margin_percent, bool refuse_late,
+                       int32_t partition_cores, int32_t threshold_cores, int64_t timeout_ns,
+                       int32_t max_batch, int32_t least_percent, int32_t executors, int32_t level,
+                       bool measured, bool admission) {
              return veltair::ipc::Policies{.scheduling = std::move(scheduling),
                                            .batching = std::move(batching),
                                            .placement = std::move(placement),
                                            .options = {.max_block_ns = max_block_ns,
                                                        .margin_percent = margin_percent,
+                                                       .refuse_late = refuse_late,
                                                        .partition_cores = partition_cores,
                                                        .threshold_cores = threshold_cores},
                                            .batch = {.timeout_ns = timeout_ns,
@@ -1119,6 +1122,7 @@ void bind_ipc_records(nb::module_& m) {
            nb::kw_only(), "scheduling"_a = "model", "batching"_a = "none", "placement"_a = "local",
            "max_block_ns"_a = veltair::sched::PolicyOptions{}.max_block_ns,
            "margin_percent"_a = veltair::sched::PolicyOptions{}.margin_percent,
+           "refuse_late"_a = veltair::sched::PolicyOptions{}.refuse_late,
            "partition_cores"_a = veltair::sched::PolicyOptions{}.partition_cores,
            "threshold_cores"_a = veltair::sched::PolicyOptions{}.threshold_cores,
            "timeout_ns"_a = veltair::ipc::BatchOptions{}.timeout_ns,

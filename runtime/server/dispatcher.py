@@ -15,7 +15,7 @@ from veltair.runtime._native import ipc
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.client import LocalClient
 from veltair.runtime.errors import ArtifactError
-from veltair.runtime.machine import cores_to_serve
+from veltair.runtime.machine import SPARE_WORKERS, cores_to_serve
 from veltair.runtime.record import ModelRecord
 from veltair.runtime.server.attached import AttachedClients
 from veltair.runtime.server.control import PolicyControl
@@ -90,11 +90,11 @@ class Dispatcher:
         cpus = cores_to_serve(config.engine)
         self._record = str(options.record) if options.record is not None else None
         workers = fabric.size - 1
-        if workers > len(cpus):
+        if workers > len(cpus) + SPARE_WORKERS:
             _LOGGER.warning(
-                "%d workers, %d cores: allowed; at most %d of them run at once, the others' "
-                "tasks wait for cores",
-                *(workers, len(cpus), len(cpus)),
+                "%d workers, %d cores: allowed; at most %d of them run at once, and %d more are "
+                "enough for tasks that wait",
+                *(workers, len(cpus), len(cpus), SPARE_WORKERS),
             )
         self._segment = make_segment(self._models, config, cpus, workers)
         self._board = ipc.Board(self._segment)

@@ -143,11 +143,12 @@ def _first_lines(scenario: Scenario, profiles: list[sched.ModelProfile]) -> list
     return [header, policy]
 
 
-def _policy_options(scenario: Scenario) -> dict[str, int]:
+def _policy_options(scenario: Scenario) -> dict[str, int | bool]:
     policy = scenario.policy
     return {
         "max_block_ns": round(policy.max_block_us * 1000),
         "margin_percent": policy.margin_percent,
+        "refuse_late": policy.refuse_late,
         "partition_cores": policy.partition_cores,
         "threshold_cores": policy.threshold_cores,
     }

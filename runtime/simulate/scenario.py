@@ -141,7 +141,7 @@ class PolicySection(Section, frozen=True, kw_only=True):
             description="model, layer, block-N, prema, partition, veltair-as, veltair-ac, veltair, "
             "deadline, veltair-deadline",
         ),
-    ] = "model"
+    ] = "veltair-deadline"
     placement: Annotated[Literal["local"], Meta(description="local: the machine's cores")] = "local"
     max_block_us: Annotated[
         float,
@@ -150,6 +150,10 @@ class PolicySection(Section, frozen=True, kw_only=True):
     margin_percent: Annotated[
         int, Meta(ge=1, le=100, description="deadline: part of the time left that a task plans on")
     ] = 75
+    refuse_late: Annotated[
+        bool,
+        Meta(description="deadline policies: refuse what can't be in time any more; else serve it"),
+    ] = False
     partition_cores: Annotated[
         int,
         Meta(ge=0, le=4096, description="partition: cores of an instance; 0: by the profiles"),

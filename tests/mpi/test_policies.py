@@ -27,9 +27,20 @@ def test_every_query_is_answered_right(repository: Path, tmp_path: Path, policy:
         assert any(f"scheduling: {policy}" in line for line in running.lines)
 
 
+@pytest.mark.parametrize("policy", ["deadline", "veltair-deadline"])
+def test_what_would_be_late_is_served(repository: Path, tmp_path: Path, policy: str) -> None:
+    config = tmp_path / "serve.toml"
+    config.write_text(f'[scheduling]\npolicy = "{policy}"\n')
+    command = mpirun_command(
+        3, "--repository", str(repository), "--config", str(config), "--http-port", "0"
+    )
+    with RunningServer(command) as running, running.wait_ready().client() as client:
+        ask_and_check(client, QUERIES, -1)
+
+
 def test_what_would_be_late_is_refused(repository: Path, tmp_path: Path) -> None:
     config = tmp_path / "serve.toml"
-    config.write_text('[scheduling]\npolicy = "deadline"\n')
+    config.write_text('[scheduling]\npolicy = "deadline"\nrefuse_late = true\n')
     command = mpirun_command(
         2, "--repository", str(repository), "--config", str(config), "--http-port", "0"
     )

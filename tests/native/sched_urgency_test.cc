@@ -1,6 +1,7 @@
 // The policies that choose among tasks: `prema`, `deadline`, `veltair-deadline`.
 #include <cstdint>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -92,20 +93,138 @@ void test_deadline_begins() {
   CHECK(decision.cores == 1);  // 10 ms on one core are within 75 % of 20 ms
 }
 
+constexpr PolicyOptions kRefusing = {.refuse_late = true};
+
 void test_deadline_refuses() {
   State state;
   const int32_t task = state.add(1, 0);
   state.enqueue(task);
   // 5 ms on both cores: at 15 ms it can just be made, a nanosecond later it can't.
-  CHECK(ask("deadline", state, EventKind::kWorkerIdle, 0, 15'000'000).action == Action::kRun);
-  const Decision refused = ask("deadline", state, EventKind::kWorkerIdle, 0, 15'000'001);
+  CHECK(ask("deadline", state, EventKind::kWorkerIdle, 0, 15'000'000, kRefusing).action ==
+        Action::kRun);
+  const Decision refused = ask("deadline", state, EventKind::kWorkerIdle, 0, 15'000'001, kRefusing);
   CHECK(refused.task == task && refused.action == Action::kRefuse);
   CHECK(refused.reason == Reason::kHopeless);
   // Amid its layers too.
   State late;
   late.run(0, late.add(1, 0, 5), 1);
-  CHECK(ask("deadline", late, EventKind::kBlockEnd, 0, 17'500'000).action == Action::kRun);
-  CHECK(ask("deadline", late, EventKind::kBlockEnd, 0, 17'500'001).action == Action::kRefuse);
+  CHECK(ask("deadline", late, EventKind::kBlockEnd, 0, 17'500'000, kRefusing).action ==
+        Action::kRun);
+  CHECK(ask("deadline", late, EventKind::kBlockEnd, 0, 17'500'001, kRefusing).action ==
+        Action::kRefuse);
+  CHECK(make_policy("deadline", 2, state.models, kRefusing)->needs().refusing);
+  CHECK(!make_policy("deadline", 2, state.models)->needs().refusing);
+}
+
+void test_late_runs_after_the_others() {
+  for (const char* policy : {"deadline", "veltair-deadline"}) {
+    State state;
+    const int32_t late = state.add(0, 0);
+    state.enqueue(late);
+    // 20 ms on both cores, 50 ms after its arrival: nobody else wants the cores.
+    Decision decision = ask(policy, state, EventKind::kWorkerIdle, 0, 31'000'000);
+    CHECK(decision.task == late && decision.action == Action::kRun);
+    // Another that can be in time goes first, though it is younger and has laxity to spare.
+    const int32_t timely = state.add(1, 31'000'000);
+    state.enqueue(timely);
+    decision = ask(policy, state, EventKind::kWorkerIdle, 0, 31'000'000);
+    CHECK(decision.task == timely);
+    // A nanosecond before it was hopeless it was the most urgent.
+    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, 30'000'000).task == late);
+  }
+}
+
+void test_late_ones_run_in_their_order() {
+  State state;
+  const int32_t older = state.add(1, 0);
+  const int32_t younger = state.add(0, 1'000'000);
+  const int32_t endless = state.add(0, 2'000'000);
+  state.tasks[endless].deadline_ns = 0;
+  for (const int32_t task : {older, younger, endless}) state.enqueue(task);
+  CHECK(ask("deadline", state, EventKind::kWorkerIdle, 0, 90'000'000).task == older);
+  // One that has cores keeps them until it has ended.
+  State running;
+  running.run(0, running.add(0, 1'000'000, 3), 2);
+  running.enqueue(running.add(1, 0));
+  const Decision decision = ask("deadline", running, EventKind::kBlockEnd, 0, 90'000'000);
+  CHECK(decision.action == Action::kRun && decision.task == 0);
+}
+
+void test_late_gives_its_cores_up() {
+  State state;
+  const int32_t late = state.add(0, 0, 10);
+  state.run(0, late, 2);
+  const int32_t first = state.add(1, 60'000'000);
+  state.enqueue(first);
+  // One core is enough for the other in its first moments: 10 ms of 20.
+  Decision decision = ask("deadline", state, EventKind::kBlockEnd, 0, 60'000'000);
+  CHECK(decision.action == Action::kRun && decision.cores == 1);
+  // Later it needs both.
+  decision = ask("deadline", state, EventKind::kBlockEnd, 0, 70'000'000);
+  CHECK(decision.action == Action::kWait && decision.reason == Reason::kLessUrgent);
+  // It takes no cores from a running block.
+  State full;
+  full.run(1, full.add(0, 60'000'000, 1), 2);
+  full.enqueue(full.add(0, 0));
+  CHECK(ask("deadline", full, EventKind::kWorkerIdle, 0, 60'000'000).task == kNone);
+}
+
+// A short task amid its layers on one core, with `block_ns` of its block left at 70 ms and 9 layers
+// after it; its deadline is at 80 ms.
+void run_lacking(State& state, int64_t block_ns) {
+  state.run(1, state.add(1, 60'000'000), 1);
+  Running& running = state.workers[1];
+  running.layer_end = 1;
+  running.block_started_ns = 70'000'000 + block_ns - 1'000'000;
+  running.block_expected_ns = 1'000'000;
+}
+
+void test_cores_are_kept_for_one_that_lacks_them() {
+  const int64_t now_ns = 70'000'000;
+  // 9 layers take 9 ms on its core: just in time, or a nanosecond late.
+  for (const auto& [late_ns, waits] : {std::pair{int64_t{0}, false}, {1, true}}) {
+    State queued;
+    run_lacking(queued, 1'000'000);
+    queued.tasks[0].deadline_ns -= late_ns;
+    State amid = queued;
+    queued.enqueue(queued.add(0, now_ns));
+    Decision decision = ask("deadline", queued, EventKind::kWorkerIdle, 0, now_ns);
+    CHECK((decision.action == Action::kWait) == waits);
+    CHECK((decision.reason == Reason::kLessUrgent) == waits);
+    amid.run(0, amid.add(0, now_ns, 10), 1);
+    decision = ask("deadline", amid, EventKind::kBlockEnd, 0, now_ns);
+    CHECK((decision.action == Action::kWait) == waits);
+    // Not for one that is less urgent.
+    amid.tasks[1].deadline_ns = now_ns + 10'000'000;
+    CHECK(ask("deadline", amid, EventKind::kBlockEnd, 0, now_ns).action == Action::kRun);
+  }
+  // A block that ends only after half of max_block_ns, or that is its task's last.
+  State far;
+  run_lacking(far, 1'000'001);
+  far.tasks[0].deadline_ns -= 1'000'000;
+  far.enqueue(far.add(0, now_ns));
+  CHECK(ask("deadline", far, EventKind::kWorkerIdle, 0, now_ns).action == Action::kRun);
+  const PolicyOptions longer = {.max_block_ns = 2'000'002};
+  CHECK(ask("deadline", far, EventKind::kWorkerIdle, 0, now_ns, longer).action == Action::kWait);
+  far.workers[1].layer_end = 10;
+  CHECK(ask("deadline", far, EventKind::kWorkerIdle, 0, now_ns, longer).action == Action::kRun);
+}
+
+void test_late_frees_its_worker() {
+  State state;
+  state.workers.resize(2);
+  for (int32_t worker = 0; worker < 2; ++worker) state.run(worker, state.add(0, 0, 10), 1);
+  state.enqueue(state.add(1, 60'000'000));
+  // No worker is idle: the urgent one can begin only when one of these has ended.
+  Decision decision = ask("deadline", state, EventKind::kBlockEnd, 0, 74'000'000);
+  CHECK(decision.action == Action::kRun);
+  // One that waits at its boundary goes on for the same reason.
+  state.workers[1] = {.task = 1};
+  state.free_cores = 1;
+  CHECK(ask("deadline", state, EventKind::kBlockEnd, 1, 74'000'000).action == Action::kRun);
+  // With a worker to spare both wait.
+  state.workers.resize(3);
+  CHECK(ask("deadline", state, EventKind::kBlockEnd, 0, 74'000'000).action == Action::kWait);
 }
 
 void test_deadline_waits() {
@@ -292,6 +411,11 @@ void test_decisions_are_valid() {
 int main() {
   test_deadline_begins();
   test_deadline_refuses();
+  test_late_runs_after_the_others();
+  test_late_ones_run_in_their_order();
+  test_late_gives_its_cores_up();
+  test_cores_are_kept_for_one_that_lacks_them();
+  test_late_frees_its_worker();
   test_deadline_waits();
   test_deadline_waiter_is_asked();
   test_deadline_revokes();

@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 
 from veltair.runtime._native import sched, sim
 
-POLICIES = [*sched.policy_names(), "block-3"]
+REFUSING = {"refuse_late": True}
+POLICIES = [
+    *((name, {}) for name in (*sched.policy_names(), "block-3")),
+    *((name, REFUSING) for name in ("deadline", "veltair-deadline")),
+]
 MS = 1_000_000
 
 
@@ -60,8 +64,8 @@ def loads(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def run(name: str, load: dict[str, Any]) -> dict[str, Any]:
-    policy = sched.make_policy(name, load["cores"], load["models"])
+def run(name: str, load: dict[str, Any], options: dict[str, Any] | None = None) -> dict[str, Any]:
+    policy = sched.make_policy(name, load["cores"], load["models"], **(options or {}))
     return sim.simulate(policy=policy, **load)
 
 
@@ -93,21 +97,21 @@ def check_layers(found: dict[str, Any], load: dict[str, Any]) -> None:
         assert found["end_ns"][query] >= load["arrival_ns"][query]
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(("name", "options"), POLICIES)
 @settings(max_examples=40, deadline=None)
 @given(load=loads())
-def test_invariants(name: str, load: dict[str, Any]) -> None:
-    found = run(name, load)
+def test_invariants(name: str, options: dict[str, Any], load: dict[str, Any]) -> None:
+    found = run(name, load, options)
     check_cores(found, load["cores"])
     check_layers(found, load)
-    again = run(name, load)
+    again = run(name, load, options)
     for key in ("start_ns", "end_ns", "outcome", "segments"):
         assert (found[key] == again[key]).all()
-    if not sched.make_policy(name, load["cores"], load["models"]).needs.refusing:
+    if not options:
         assert (found["outcome"] != 1).all()
 
 
-@pytest.mark.parametrize("name", ["model", "layer", "block-3", "veltair-as", "veltair", "deadline"])
+@pytest.mark.parametrize("name", ["model", "layer", "block-3", "veltair-as", "veltair"])
 @settings(max_examples=40, deadline=None)
 @given(load=loads())
 def test_work_is_conserved(name: str, load: dict[str, Any]) -> None:
@@ -120,3 +124,20 @@ def test_work_is_conserved(name: str, load: dict[str, Any]) -> None:
         waiting = (load["arrival_ns"] <= time_ns) & (time_ns < begun)
         used = segments[(segments[:, 6] <= time_ns) & (time_ns < segments[:, 7]), 5].sum()
         assert used == load["cores"] or not waiting.any()
+
+
+@pytest.mark.parametrize("options", [{}, REFUSING])
+@pytest.mark.parametrize("name", ["deadline", "veltair-deadline"])
+@settings(max_examples=40, deadline=None)
+@given(load=loads())
+def test_cores_are_kept_only_beside_a_block(
+    name: str, options: dict[str, Any], load: dict[str, Any]
+) -> None:
+    """While a query is under way some block runs: idle cores are kept for that one's task."""
+    load = load | {"workers": 200, "max_queue": 1000}
+    found = run(name, load, options)
+    segments = found["segments"]
+    for time_ns in np.unique(np.concatenate([load["arrival_ns"], segments[:, 6], segments[:, 7]])):
+        waiting = (load["arrival_ns"] <= time_ns) & (time_ns < found["end_ns"])
+        used = segments[(segments[:, 6] <= time_ns) & (time_ns < segments[:, 7]), 5].sum()
+        assert used > 0 or not waiting.any()

@@ -10,13 +10,8 @@
 namespace veltair::sched {
 namespace {
 
-constexpr int64_t kEndless = std::numeric_limits<int64_t>::max() / 4;
 // Cores that a block uses as well as this cost nothing: they end it sooner, and come free sooner.
 constexpr int32_t kFreePercent = 95;
-
-int64_t time_left(const Task& task, int64_t now_ns) {
-  return task.deadline_ns == 0 ? kEndless : task.deadline_ns - now_ns;
-}
 
 bool has_idle_worker(const View& view) {
   for (int32_t w = 0; w < view.workers.size(); ++w) {
@@ -58,9 +53,17 @@ DeadlinePolicy::DeadlinePolicy(std::string_view name, bool veltair_blocks, int32
 
 DeadlinePolicy::Outlook DeadlinePolicy::outlook(const View& view, int32_t task, int32_t pool,
                                                 int64_t now_ns) const {
-  const Task& record = view.tasks[task];
-  const int64_t left_ns = best_ns(record, pool);
-  return {task, time_left(record, now_ns) - left_ns, left_ns};
+  return outlook(task, view.tasks[task], pool, now_ns);
+}
+
+DeadlinePolicy::Outlook DeadlinePolicy::outlook(int32_t id, const Task& task, int32_t pool,
+                                                int64_t now_ns) const {
+  const int64_t left_ns = best_ns(task, pool);
+  if (task.deadline_ns == 0) return {id, kEndless, left_ns};
+  const int64_t laxity_ns = task.deadline_ns - now_ns - left_ns;
+  // Late is what all cores couldn't save, however few it could have now.
+  const bool is_late = laxity_ns < 0 && task.deadline_ns - now_ns < best_ns(task, total_cores_);
+  return {id, is_late && !options_.refuse_late ? kEndless : laxity_ns, left_ns};
 }
 
 bool DeadlinePolicy::before(const View& view, const Outlook& a, const Outlook& b) {
@@ -68,12 +71,11 @@ bool DeadlinePolicy::before(const View& view, const Outlook& a, const Outlook& b
   return view.tasks[a.task].order < view.tasks[b.task].order;
 }
 
-int32_t DeadlinePolicy::wanted(const View& view, const Outlook& outlook, int32_t pool,
+int32_t DeadlinePolicy::wanted(const Task& task, const Outlook& outlook, int32_t pool,
                                int64_t now_ns) const {
-  const Task& task = view.tasks[outlook.task];
-  if (task.deadline_ns == 0) return 1;
+  if (outlook.is_endless()) return 1;
   const ModelPlan& plan = plans_[task.model];
-  const int64_t budget_ns = time_left(task, now_ns) / 100 * options_.margin_percent;
+  const int64_t budget_ns = (task.deadline_ns - now_ns) / 100 * options_.margin_percent;
   // The tables are descending in the core count, so the fewest are found by halving.
   int32_t low = 1;
   int32_t high = pool;
@@ -101,8 +103,8 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
     const int64_t share_left_ns = std::max<int64_t>(plan.share_ns(begin, plan.layers()), 1);
     const double part =
         static_cast<double>(plan.share_ns(begin, end)) / static_cast<double>(share_left_ns);
-    const int64_t left_ns = task.deadline_ns == 0 ? plan.share_ns(begin, plan.layers())
-                                                  : time_left(task, now_ns) / task.passes;
+    const int64_t left_ns = outlook.is_endless() ? plan.share_ns(begin, plan.layers())
+                                                 : (task.deadline_ns - now_ns) / task.passes;
     const auto budget_ns =
         static_cast<int64_t>(part * static_cast<double>(left_ns) * options_.margin_percent / 100);
     cores = plan.cores_for(begin, end, budget_ns, level);
@@ -110,7 +112,7 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
   } else if (alone) {
     cores = plan.fastest_cores(begin, end, room, level);
   } else {
-    cores = wanted(view, outlook, room, now_ns);
+    cores = wanted(task, outlook, room, now_ns);
   }
   cores = std::clamp(cores, 1, room);
   end = plan.cut(begin, end, cores, level, options_.max_block_ns);
@@ -122,6 +124,37 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
           .reason = alone && !veltair_blocks_ ? Reason::kSpareCores : Reason::kLeastLaxity,
           .action = Action::kRun,
           .expected_ns = plan.time_ns(begin, end, cores, level)};
+}
+
+int32_t DeadlinePolicy::kept_cores(const View& view, int32_t worker, const Outlook& rank,
+                                   int64_t now_ns) const {
+  int32_t kept = 0;
+  for (int32_t w = 0; w < view.workers.size(); ++w) {
+    const Running& running = view.workers[w];
+    if (w == worker || running.task == kNone || running.waits()) continue;
+    const int64_t end_ns = std::max(now_ns, running.block_started_ns + running.block_expected_ns);
+    if (end_ns - now_ns > options_.max_block_ns / 2) continue;
+    Task rest = view.tasks[running.task];
+    rest.next_layer = running.layer_end;
+    if (rest.next_layer >= plans_[rest.model].layers()) {
+      rest.next_layer = 0;
+      --rest.passes;
+    }
+    if (rest.passes < 1) continue;
+    const Outlook other = outlook(running.task, rest, total_cores_, end_ns);
+    if (other.is_endless() || other.laxity_ns < 0 || !before(view, other, rank)) continue;
+    if (best_ns(rest, running.cores_held) <= rest.deadline_ns - end_ns) continue;
+    kept += std::max(0, wanted(rest, other, total_cores_, end_ns) - running.cores_held);
+  }
+  return kept;
+}
+
+int64_t DeadlinePolicy::least_queued_laxity(const View& view, int64_t now_ns) const {
+  int64_t least_ns = kEndless;
+  for (int32_t t = view.queue_head; t != kNone; t = view.tasks[t].next) {
+    least_ns = std::min(least_ns, outlook(view, t, total_cores_, now_ns).laxity_ns);
+  }
+  return least_ns;
 }
 
 Decision DeadlinePolicy::revoke(const View& view, const Outlook& urgent, int64_t now_ns) const {
@@ -157,10 +190,11 @@ Decision DeadlinePolicy::begin(const View& view, int32_t worker, int64_t now_ns)
   }
   if (urgent.task == kNone) return {};
   int32_t room = view.free_cores;
+  room -= kept_cores(view, worker, urgent, now_ns);
   for (int32_t w = 0; w < view.workers.size() && room > 0; ++w) {
     if (w == worker || !view.workers[w].waits()) continue;
     const Outlook other = outlook(view, view.workers[w].task, total_cores_, now_ns);
-    if (before(view, other, urgent)) room -= wanted(view, other, room, now_ns);
+    if (before(view, other, urgent)) room -= wanted(view.tasks[other.task], other, room, now_ns);
   }
   if (room < 1 && view.free_cores > 0) {
     return {.reason = Reason::kLessUrgent, .action = Action::kWait};
@@ -180,7 +214,13 @@ Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) 
   // One that holds cores gives them up only to a task that is more urgent by a whole block.
   Outlook rank = own;
   if (running.cores_held > 0) rank.laxity_ns -= options_.max_block_ns;
+  const bool queue_may_begin = has_idle_worker(view);
   int32_t room = pool;
+  if (own.is_endless()) {
+    const int64_t queued_ns = queue_may_begin ? kEndless : least_queued_laxity(view, now_ns);
+    rank.laxity_ns = std::min(rank.laxity_ns, queued_ns);
+  }
+  room -= kept_cores(view, worker, rank, now_ns);
   int64_t ahead_ns = 0;
   bool alone = true;
   const auto yield_to = [&](int32_t task) {
@@ -188,13 +228,13 @@ Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) 
     if (other.laxity_ns < 0) return;
     alone = false;
     if (room < 1 || !before(view, other, rank)) return;
-    room -= wanted(view, other, room, now_ns);
+    room -= wanted(view.tasks[other.task], other, room, now_ns);
     ahead_ns += other.left_ns;
   };
   for (int32_t w = 0; w < view.workers.size(); ++w) {
     if (w != worker && view.workers[w].waits()) yield_to(view.workers[w].task);
   }
-  if (has_idle_worker(view)) {
+  if (queue_may_begin) {
     for (int32_t t = view.queue_head; t != kNone; t = view.tasks[t].next) yield_to(t);
   }
   if (room < 1 && running.cores_held > 0 && own.laxity_ns < ahead_ns) room = running.cores_held;

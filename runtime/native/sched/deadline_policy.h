@@ -1,6 +1,7 @@
 // `deadline` and `veltair-deadline`: cores go to the task with the least laxity.
 #pragma once
 
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -10,7 +11,8 @@ namespace veltair::sched {
 
 // Laxity is deadline - now - predicted time left, on the cores that a task could have: those that
 // are free and those that it holds. At each block boundary:
-// - a task that can't make its deadline on all these cores is refused, or, amid its layers, ended;
+// - a task that can't make its deadline on all these cores is hopeless: it counts as one without a
+//   deadline from then on, or, with `refuse_late`, it is refused, or ended amid its layers;
 // - tasks with less laxity that wait are granted first; the worker's task gets what they leave. It
 //   waits at its boundary where they leave nothing, but only if it can afford to: if its laxity
 //   covers all that would go before it. Otherwise it would be lost as well, with the work that was
@@ -26,9 +28,16 @@ namespace veltair::sched {
 // instead of its part of the target; so a late query catches up, and an early one saves cores. Of
 // the cores that are free a block gets more than those where it uses them nearly as well as one.
 //
-// No paper has it. Ties go to the older task. Tasks without a deadline have endless laxity: they
-// run when nobody else wants the cores. A query that would be late is refused only when it is
-// certain by the profile, however long the queue is.
+// A running task that can't be in time on the cores that it holds gets more at its next boundary:
+// if its block ends within half of `max_block_ns`, cores that come free are kept for it, idle,
+// unless a more urgent task takes them.
+//
+// A task without a deadline has endless laxity, so it gets what the others leave. Where it holds a
+// worker that the queue needs, it is as urgent as the queue's most urgent, since that one can't
+// begin before it has ended.
+//
+// No paper has it. Ties go to the older task. A query that would be late is hopeless only when it
+// is certain by the profile, however long the queue is.
 class DeadlinePolicy final : public Policy {
  public:
   // Throws std::invalid_argument for a parameter out of range.
@@ -37,21 +46,30 @@ class DeadlinePolicy final : public Policy {
 
   std::string_view name() const override { return name_; }
   Needs needs() const override {
-    return {.waiting = true, .refusing = true, .revoking = true, .queued = kWholeQueue};
+    return {
+        .waiting = true, .refusing = options_.refuse_late, .revoking = true, .queued = kWholeQueue};
   }
   Decision decide(const View& view, const Event& event, int64_t now_ns) const override;
 
  private:
+  static constexpr int64_t kEndless = std::numeric_limits<int64_t>::max() / 4;
+
   // What a decision has to know of one task.
   struct Outlook {
     int32_t task = kNone;
-    int64_t laxity_ns = 0;
+    int64_t laxity_ns = 0;  // kEndless: without a deadline, or hopeless and to be served
     int64_t left_ns = 0;
+
+    bool is_endless() const { return laxity_ns == kEndless; }
   };
 
   Outlook outlook(const View& view, int32_t task, int32_t pool, int64_t now_ns) const;
+  Outlook outlook(int32_t id, const Task& task, int32_t pool, int64_t now_ns) const;
   static bool before(const View& view, const Outlook& a, const Outlook& b);
-  int32_t wanted(const View& view, const Outlook& outlook, int32_t pool, int64_t now_ns) const;
+  int32_t wanted(const Task& task, const Outlook& outlook, int32_t pool, int64_t now_ns) const;
+  // Cores that running tasks which go before `rank` will take at the ends of their blocks.
+  int32_t kept_cores(const View& view, int32_t worker, const Outlook& rank, int64_t now_ns) const;
+  int64_t least_queued_laxity(const View& view, int64_t now_ns) const;
   Decision begin(const View& view, int32_t worker, int64_t now_ns) const;
   Decision next(const View& view, int32_t worker, int64_t now_ns) const;
   Decision block(const View& view, const Outlook& outlook, int32_t room, bool alone,

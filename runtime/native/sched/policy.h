@@ -63,7 +63,10 @@ struct Decision {
 struct PolicyOptions {
   int64_t max_block_ns = 2'000'000;  // `deadline`: longest predicted time between two boundaries
   int32_t margin_percent = 75;       // `deadline`: how much of the time left a task plans to use
-  int32_t partition_cores = 0;       // `partition`: cores of each instance; 0: chosen by profile
+  // `deadline` and `veltair-deadline`: end a task unserved once it can't be in time any more; else
+  // it gets the cores that no other needs.
+  bool refuse_late = false;
+  int32_t partition_cores = 0;  // `partition`: cores of each instance; 0: chosen by profile
   // `veltair-as`, `veltair`, `veltair-deadline`: cores of a block beyond its model's average,
   // always; kNone: by the load
   int32_t threshold_cores = kNone;

@@ -154,6 +154,7 @@ void Recorder::tell_policy(std::string_view name, const PolicyOptions& options, 
   json.raw("{\"kind\":\"policy\"").field("epoch", epoch).field("name", name);
   json.key("options").raw("{\"max_block_ns\":").number(options.max_block_ns);
   json.field("margin_percent", options.margin_percent);
+  json.key("refuse_late").raw(options.refuse_late ? "true" : "false");
   json.field("partition_cores", options.partition_cores);
   json.field("threshold_cores", options.threshold_cores).raw("}}\n");
 }

@@ -68,7 +68,7 @@ def test_command_line_is_checked_like_the_file() -> None:
         ("[server]\nhttp_host = ''\n", ["''", "length >= 1", "default, '127.0.0.1'"]),
         ("[queue]\nadmission = 1\n", ["admission = 1", "`bool`", "default, False"]),
         ("[queue]\nmax_queries = 0\n", ["max_queries = 0", "from 1 to 65536"]),
-        ("[scheduling]\npolicy = 'fifo'\n", ["'fifo'", "block-N", "default, 'model'"]),
+        ("[scheduling]\npolicy = 'fifo'\n", ["'fifo'", "block-N", "default, 'veltair-deadline'"]),
         ("[scheduling]\npolicy = 'block-0'\n", ["'block-0'", "block-N"]),
         ("[engine]\ncores = [0, 0]\n", ["(0, 0)", "named once", "change one"]),
         ("[engine]\ncores = [-1]\n", ["[-1]", ">= 0"]),

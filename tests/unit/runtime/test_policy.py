@@ -332,7 +332,7 @@ def test_each_policy_says_its_block_and_its_reason(
 
 def test_deadline_waits_and_refuses() -> None:
     models = [layered(300, [[100, 50, 25]] * 3)]
-    policy = sched.make_policy("deadline", 4, models, max_block_ns=10)
+    policy = sched.make_policy("deadline", 4, models, max_block_ns=10, refuse_late=True)
     hopeless = state(
         models, tasks=[sched.Task(model=0, deadline_ns=300)], queue=[0], workers=[sched.Running()]
     )

@@ -80,11 +80,15 @@ def test_figures_in_all_and_by_model(scenario: Path) -> None:
 
 
 def test_set_changes_the_policy(scenario: Path) -> None:
-    model = simulated(scenario)
+    model = simulated(scenario, "--set", "policy.scheduling=model")
     deadline = simulated(scenario, "--set", "policy.scheduling=deadline")
     assert deadline["scenario"]["policy"]["scheduling"] == "deadline"
     assert deadline["satisfied_share"] > model["satisfied_share"]
-    assert deadline["drops"]["deadline"] > 0
+    assert deadline["drops"]["deadline"] == 0
+    refusing = simulated(
+        scenario, "--set", "policy.scheduling=deadline", "--set", "policy.refuse_late=true"
+    )
+    assert refusing["drops"]["deadline"] > 0
     full = simulated(scenario, "--set", "machine.max_queue=1", "--set", "arrivals.rate_qps=2000")
     assert full["drops"]["queue_full"] > 0
 
