@@ -303,15 +303,27 @@ void test_deadline_options() {
                std::invalid_argument);
 }
 
+// Another task that waits, and takes no core from anybody.
+void add_patient(State& state) {
+  const int32_t task = state.add(0, 0);
+  state.tasks[task].deadline_ns = 0;
+  state.enqueue(task);
+}
+
 void test_veltair_deadline() {
   State state;
   state.models[0] = even(50'000'000, 20, 2'000'000, 1'100'000);  // a tenth of two cores is lost
   const int32_t task = state.add(0, 0, 10);
   state.run(0, task, 1);
-  // Half of its layers in time: one core is enough for the other half (20 ms of 40).
+  // Nobody waits: two cores, though that costs more.
   Decision decision = ask("veltair-deadline", state, EventKind::kBlockEnd, 0, 10'000'000);
+  CHECK(decision.cores == 2 && decision.reason == Reason::kSpareCores);
+  add_patient(state);
+  // Half of its layers in time: one core is enough for the other half (20 ms of 40).
+  decision = ask("veltair-deadline", state, EventKind::kBlockEnd, 0, 10'000'000);
   CHECK(decision.action == Action::kRun && decision.cores == 1);
-  // It is late: two cores.
+  CHECK(decision.reason == Reason::kLeastLaxity);
+  // It has little time: two cores.
   decision = ask("veltair-deadline", state, EventKind::kBlockEnd, 0, 30'000'000);
   CHECK(decision.cores == 2 && decision.layer_end == 11);
 }
@@ -321,6 +333,7 @@ void test_veltair_deadline_takes_cores_that_cost_nothing() {
   state.models[0] = even(50'000'000, 20, 2'000'000, 1'050'000);
   const int32_t task = state.add(0, 0, 10);
   state.run(0, task, 1);
+  add_patient(state);
   Decision decision = ask("veltair-deadline", state, EventKind::kBlockEnd, 0, 10'000'000);
   CHECK(decision.cores == 2);
   // Another has the second core.

@@ -108,7 +108,8 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
     const auto budget_ns =
         static_cast<int64_t>(part * static_cast<double>(left_ns) * options_.margin_percent / 100);
     cores = plan.cores_for(begin, end, budget_ns, level);
-    cores = std::max(cores, plan.efficient_cores(begin, end, room, level, kFreePercent));
+    cores = std::max(cores, alone ? plan.fastest_cores(begin, end, room, level)
+                                  : plan.efficient_cores(begin, end, room, level, kFreePercent));
   } else if (alone) {
     cores = plan.fastest_cores(begin, end, room, level);
   } else {
@@ -121,7 +122,7 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
           .layer_end = end,
           .level = level,
           .cores = cores,
-          .reason = alone && !veltair_blocks_ ? Reason::kSpareCores : Reason::kLeastLaxity,
+          .reason = alone ? Reason::kSpareCores : Reason::kLeastLaxity,
           .action = Action::kRun,
           .expected_ns = plan.time_ns(begin, end, cores, level)};
 }
