@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -295,14 +295,15 @@ class _Replay:
             raise _Damaged(f"line {number}: epoch {line.epoch} was of another policy before")
         name = self._instead or line.name
         header = self.report.headers[-1]
+        options: dict[str, Any] = {**line.options}
         try:
-            policy = sched.make_policy(name, header.cores, self._profiles, **line.options)
+            policy = sched.make_policy(name, header.cores, self._profiles, **options)
         except ValueError as error:
             if self._instead is None:
                 raise
             raise InputError(f"--policy {name}: {error}") from error
-        options = ", ".join(f"{key}={value}" for key, value in line.options.items())
-        tally = Tally(policy=f"{name} ({options})" if options else name)
+        told_options = ", ".join(f"{key}={value}" for key, value in options.items())
+        tally = Tally(policy=f"{name} ({told_options})" if options else name)
         self.report.tallies.append(tally)
         self._policies[line.epoch] = _Policy(
             line=line, policy=policy, queued=policy.needs.queued, tally=tally

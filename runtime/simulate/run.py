@@ -143,7 +143,7 @@ def _first_lines(scenario: Scenario, profiles: list[sched.ModelProfile]) -> list
     return [header, policy]
 
 
-def _policy_options(scenario: Scenario) -> dict[str, int | bool]:
+def _policy_options(scenario: Scenario) -> dict[str, Any]:
     policy = scenario.policy
     return {
         "max_block_ns": round(policy.max_block_us * 1000),

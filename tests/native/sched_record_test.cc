@@ -226,8 +226,9 @@ void test_policies_come_before_their_decisions() {
   recorder.flush();
   const std::vector<std::string> lines = file.lines();
   CHECK(lines.size() == 2 && lines[1].starts_with(R"({"kind":"decision","sequence":0,"epoch":5,)"));
-  CHECK(lines[0] == R"({"kind":"policy","epoch":5,"name":"block-3","options":{"max_block_ns":7,)"
-                    R"("margin_percent":75,"refuse_late":false,"partition_cores":2,"threshold_cores":-1}})");
+  CHECK(lines[0] ==
+        R"({"kind":"policy","epoch":5,"name":"block-3","options":{"max_block_ns":7,)"
+        R"("margin_percent":75,"refuse_late":false,"partition_cores":2,"threshold_cores":-1}})");
 }
 
 void test_full_disk() {
