@@ -318,6 +318,9 @@ void test_veltair_deadline() {
   // Nobody waits: two cores, though that costs more.
   Decision decision = ask("veltair-deadline", state, EventKind::kBlockEnd, 0, 10'000'000);
   CHECK(decision.cores == 2 && decision.reason == Reason::kSpareCores);
+  State wasteful = state;
+  wasteful.models[0] = even(50'000'000, 20, 2'000'000, 1'300'000);  // a quarter of them is lost
+  CHECK(ask("veltair-deadline", wasteful, EventKind::kBlockEnd, 0, 10'000'000).cores == 1);
   add_patient(state);
   // Half of its layers in time: one core is enough for the other half (20 ms of 40).
   decision = ask("veltair-deadline", state, EventKind::kBlockEnd, 0, 10'000'000);

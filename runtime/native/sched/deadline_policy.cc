@@ -12,6 +12,8 @@ namespace {
 
 // Cores that a block uses as well as this cost nothing: they end it sooner, and come free sooner.
 constexpr int32_t kFreePercent = 95;
+// While nobody else waits they may cost more, but not anything: the next one may come soon.
+constexpr int32_t kAlonePercent = 80;
 
 bool has_idle_worker(const View& view) {
   for (int32_t w = 0; w < view.workers.size(); ++w) {
@@ -108,8 +110,8 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
     const auto budget_ns =
         static_cast<int64_t>(part * static_cast<double>(left_ns) * options_.margin_percent / 100);
     cores = plan.cores_for(begin, end, budget_ns, level);
-    cores = std::max(cores, alone ? plan.fastest_cores(begin, end, room, level)
-                                  : plan.efficient_cores(begin, end, room, level, kFreePercent));
+    const int32_t percent = alone ? kAlonePercent : kFreePercent;
+    cores = std::max(cores, plan.efficient_cores(begin, end, room, level, percent));
   } else if (alone) {
     cores = plan.fastest_cores(begin, end, room, level);
   } else {

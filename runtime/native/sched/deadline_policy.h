@@ -26,8 +26,8 @@ namespace veltair::sched {
 // `veltair-deadline` forms its blocks by VELTAIR's threshold (cut in the same way), in the versions
 // for the level, and gives a block the fewest cores for its part of the time that is really left,
 // instead of its part of the target; so a late query catches up, and an early one saves cores. Of
-// the cores that are free a block gets more than those where it uses them nearly as well as one, or
-// where nobody waits.
+// the cores that are free a block gets more than those where it uses them nearly as well as one,
+// and while nobody waits where it uses them well enough.
 //
 // A running task that can't be in time on the cores that it holds gets more at its next boundary:
 // if its block ends within half of `max_block_ns`, cores that come free are kept for it, idle,

@@ -63,7 +63,7 @@ std::string_view reason_text(Reason reason) {
     case Reason::kLeastLaxity:
       return "the least laxity of those that wait, on the fewest cores for its time left";
     case Reason::kSpareCores:
-      return "nobody else waits: the fastest core count of those that are free";
+      return "nobody else waits: more of the free cores than its time left asks for";
     case Reason::kLessUrgent:
       return "others that wait are more urgent and take all cores";
     case Reason::kHopeless:
