@@ -97,14 +97,23 @@ void test_deadline_waits_and_refuses() {
   const ConstantInterference alone(0);
   // A long task (16 layers, 16 us on one core) and a short, urgent one.
   const std::vector<ModelProfile> models = {even(40'000, 16, 1000), even(3000, 2, 1000)};
-  const auto policy = make_policy("deadline", 1, models, {.max_block_ns = 2000});
+  const auto policy =
+      make_policy("deadline", 1, models, {.max_block_ns = 2000, .refuse_late = true});
+  const std::vector<int64_t> arrivals = {0, 1500, 1600};
+  const std::vector<int32_t> asked = {0, 1, 1};
   Simulator simulator(machine(1), models, *policy, alone);
-  simulator.run(std::vector<int64_t>{0, 1500, 1600}, std::vector<int32_t>{0, 1, 1});
+  simulator.run(arrivals, asked);
   // At 2000 the long one waits for the short one, until 4000. The third could not be in time then.
   CHECK(simulator.queries().end_ns == (std::vector<int64_t>{18'000, 4000, 4000}));
   const auto refused = static_cast<uint8_t>(Outcome::kRefused);
   CHECK(simulator.queries().outcome == (std::vector<uint8_t>{0, 0, refused}));
   CHECK(simulator.queries().start_ns[2] == -1);
+  // Where it isn't refused it runs last.
+  const auto serving = make_policy("deadline", 1, models, {.max_block_ns = 2000});
+  Simulator patient(machine(1), models, *serving, alone);
+  patient.run(arrivals, asked);
+  CHECK(patient.queries().end_ns == (std::vector<int64_t>{18'000, 4000, 20'000}));
+  CHECK(patient.queries().outcome == (std::vector<uint8_t>{0, 0, 0}));
 }
 
 void test_deadline_revokes() {
