@@ -169,6 +169,20 @@ void test_late_gives_its_cores_up() {
   CHECK(ask("deadline", full, EventKind::kWorkerIdle, 0, 60'000'000).task == kNone);
 }
 
+void test_cores_that_the_queue_can_not_use() {
+  // Three wait, and there is one worker for them: the first has both cores.
+  State state;
+  state.workers.resize(1);
+  for (int i = 0; i < 3; ++i) state.enqueue(state.add(0, 0));
+  for (Task& task : state.tasks) task.deadline_ns = 0;
+  for (const char* policy : {"deadline", "veltair-deadline"}) {
+    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, 0).cores == 2);
+  }
+  // With another one to come each has one core.
+  state.workers.resize(2);
+  CHECK(ask("deadline", state, EventKind::kWorkerIdle, 0, 0).cores == 1);
+}
+
 // A short task amid its layers on one core, with `block_ns` of its block left at 70 ms and 9 layers
 // after it; its deadline is at 80 ms.
 void run_lacking(State& state, int64_t block_ns) {
@@ -204,6 +218,9 @@ void test_cores_are_kept_for_one_that_lacks_them() {
   far.tasks[0].deadline_ns -= 1'000'000;
   far.enqueue(far.add(0, now_ns));
   CHECK(ask("deadline", far, EventKind::kWorkerIdle, 0, now_ns).action == Action::kRun);
+  State patient = far;
+  patient.tasks[1].deadline_ns = 0;  // it can wait for any block's end
+  CHECK(ask("deadline", patient, EventKind::kWorkerIdle, 0, now_ns).action == Action::kWait);
   const PolicyOptions longer = {.max_block_ns = 2'000'002};
   CHECK(ask("deadline", far, EventKind::kWorkerIdle, 0, now_ns, longer).action == Action::kWait);
   far.workers[1].layer_end = 10;
@@ -430,6 +447,7 @@ int main() {
   test_late_runs_after_the_others();
   test_late_ones_run_in_their_order();
   test_late_gives_its_cores_up();
+  test_cores_that_the_queue_can_not_use();
   test_cores_are_kept_for_one_that_lacks_them();
   test_late_frees_its_worker();
   test_deadline_waits();

@@ -15,9 +15,10 @@ constexpr int32_t kFreePercent = 95;
 // While nobody else waits they may cost more, but not anything: the next one may come soon.
 constexpr int32_t kAlonePercent = 80;
 
-bool has_idle_worker(const View& view) {
+// Whether a worker other than this one has no task.
+bool has_idle_worker(const View& view, int32_t except) {
   for (int32_t w = 0; w < view.workers.size(); ++w) {
-    if (view.workers[w].task == kNone) return true;
+    if (w != except && view.workers[w].task == kNone) return true;
   }
   return false;
 }
@@ -136,7 +137,7 @@ int32_t DeadlinePolicy::kept_cores(const View& view, int32_t worker, const Outlo
     const Running& running = view.workers[w];
     if (w == worker || running.task == kNone || running.waits()) continue;
     const int64_t end_ns = std::max(now_ns, running.block_started_ns + running.block_expected_ns);
-    if (end_ns - now_ns > options_.max_block_ns / 2) continue;
+    if (end_ns - now_ns > options_.max_block_ns / 2 && !rank.is_endless()) continue;
     Task rest = view.tasks[running.task];
     rest.next_layer = running.layer_end;
     if (rest.next_layer >= plans_[rest.model].layers()) {
@@ -203,7 +204,8 @@ Decision DeadlinePolicy::begin(const View& view, int32_t worker, int64_t now_ns)
     return {.reason = Reason::kLessUrgent, .action = Action::kWait};
   }
   if (room < 1) return revoke(view, urgent, now_ns);
-  return block(view, urgent, room, view.queue_length == 1, now_ns);
+  const bool alone = view.queue_length == 1 || !has_idle_worker(view, worker);
+  return block(view, urgent, room, alone, now_ns);
 }
 
 Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) const {
@@ -217,7 +219,7 @@ Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) 
   // One that holds cores gives them up only to a task that is more urgent by a whole block.
   Outlook rank = own;
   if (running.cores_held > 0) rank.laxity_ns -= options_.max_block_ns;
-  const bool queue_may_begin = has_idle_worker(view);
+  const bool queue_may_begin = has_idle_worker(view, worker);
   int32_t room = pool;
   if (own.is_endless()) {
     const int64_t queued_ns = queue_may_begin ? kEndless : least_queued_laxity(view, now_ns);

@@ -33,9 +33,10 @@ namespace veltair::sched {
 // if its block ends within half of `max_block_ns`, cores that come free are kept for it, idle,
 // unless a more urgent task takes them.
 //
-// A task without a deadline has endless laxity, so it gets what the others leave. Where it holds a
-// worker that the queue needs, it is as urgent as the queue's most urgent, since that one can't
-// begin before it has ended.
+// A task without a deadline has endless laxity, so it gets what the others leave: nothing that one
+// which is running lacks, however long its block still takes. Where it holds a worker that the
+// queue needs, it is as urgent as the queue's most urgent, since that one can't begin before it has
+// ended.
 //
 // No paper has it. Ties go to the older task. A query that would be late is hopeless only when it
 // is certain by the profile, however long the queue is.
@@ -61,7 +62,7 @@ class DeadlinePolicy final : public Policy {
     int64_t laxity_ns = 0;  // kEndless: without a deadline, or hopeless and to be served
     int64_t left_ns = 0;
 
-    bool is_endless() const { return laxity_ns == kEndless; }
+    bool is_endless() const { return laxity_ns > kEndless / 2; }
   };
 
   Outlook outlook(const View& view, int32_t task, int32_t pool, int64_t now_ns) const;
