@@ -1,9 +1,12 @@
 // A process dies inside a critical section, at every place where it can: the next one to enter
 // finds the state whole, and no query is lost or answered twice.
+#include <linux/futex.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <functional>
 #include <set>
 
@@ -195,6 +198,33 @@ void test_repair_dies() {
   CHECK(false);
 }
 
+// A waiter that was woken is killed after somebody else has locked: the word no longer says that
+// another waits, and unlocking wakes nobody. The kill's effect is made by hand.
+void test_nobody_sleeps_beside_a_free_mutex() {
+  Server server(1, 1, {{}});
+  pthread_mutex_t& mutex = server.segment->header().mutex;
+  std::atomic_ref<int> word(mutex.__data.__lock);
+  CHECK(pthread_mutex_lock(&mutex) == 0);
+  const pid_t waiter = fork();
+  CHECK(waiter >= 0);
+  if (waiter == 0) {
+    server.board->pending();
+    _exit(0);
+  }
+  while ((word.load() & static_cast<int>(FUTEX_WAITERS)) == 0) usleep(100);
+  usleep(1000);  // asleep by now, or about to see that the word has changed
+  word.fetch_and(~static_cast<int>(FUTEX_WAITERS));
+  CHECK(pthread_mutex_unlock(&mutex) == 0);
+  int status = 0;
+  pid_t ended = 0;
+  for (int i = 0; i < 10'000 && ended == 0; ++i) {
+    usleep(1000);
+    ended = waitpid(waiter, &status, WNOHANG);
+  }
+  if (ended == 0) kill(waiter, SIGKILL);
+  CHECK(ended == waiter && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 }  // namespace
 
 int main() {
@@ -202,4 +232,5 @@ int main() {
   test_a_client_dies_inside();
   test_a_reaper_dies();
   test_repair_dies();
+  test_nobody_sleeps_beside_a_free_mutex();
 }

@@ -16,7 +16,8 @@
 namespace veltair::ipc {
 namespace {
 
-// How often a sleeping client looks whether the server still lives: it can't say so itself.
+// How often a sleeping client looks whether the server still lives, which can't say so itself, and
+// for answers whose worker died before it woke the client.
 constexpr int64_t kLookNs = 500'000'000;
 
 }  // namespace
@@ -112,8 +113,7 @@ void Client::watch() {
   uint32_t seen = done.load(std::memory_order_acquire);
   if (waiting()) signal();
   while (!closing_) {
-    // In the server's own process there is nobody whose death could be missed.
-    futex_wait(done, seen, server_ < 0 ? -1 : kLookNs);
+    futex_wait(done, seen, kLookNs);
     const uint32_t now = done.load(std::memory_order_acquire);
     if (now != seen) {
       seen = now;

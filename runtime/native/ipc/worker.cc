@@ -16,8 +16,8 @@
 namespace veltair::ipc {
 namespace {
 
-// An idle worker looks for work this often even if nobody wakes it: whoever should have may have
-// died between the queue and the wake-up.
+// A worker looks for work, and for cores to let go, this often even if nobody wakes it: whoever
+// should have may have died between the change and the wake-up.
 constexpr int64_t kLookNs = 1'000'000'000;
 // How often the second thread looks whether a core that is to be let go is idle by now. Whoever
 // runs on one leaves it by itself; looking more often takes the processor from it, and it leaves
@@ -232,7 +232,7 @@ void Worker::watch_cores() {
     if (leaving) {
       std::this_thread::sleep_for(kLeavingLook);
     } else {
-      futex_wait(word, seen, -1);
+      futex_wait(word, seen, kLookNs);
     }
     seen = word.load(std::memory_order_acquire);
     const std::scoped_lock lock(cores_mutex_);
