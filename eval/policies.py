@@ -46,7 +46,6 @@ from veltair.runtime.config import parse_config
 from veltair.runtime.disturbance import Disturbance
 from veltair.runtime.errors import ConfigError, VeltairError
 from veltair.runtime.manifest import Profile
-from veltair.runtime.policy_profile import to_profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -229,7 +228,6 @@ class Bench:
 
     def _servers(self) -> list[tuple[str, bool, tuple[float, ...]]]:
         """What each server is asked: policy, whether with admission, loads."""
-        profiles = [to_profile(each) for each in self._manifests.values()]
         found = []
         for policy in self._plan.policies:
             try:
@@ -238,8 +236,7 @@ class Bench:
                 self.refusals[policy] = str(error)
                 continue
             found.append((policy, False, self._plan.loads))
-            refuses = sched.make_policy(policy, self._cores, profiles).needs.refusing
-            if self._plan.admission_loads and not refuses:
+            if self._plan.admission_loads:
                 found.append((policy, True, self._plan.admission_loads))
         return found
 
