@@ -776,7 +776,8 @@ void bind_sched_records(nb::module_& m) {
   nb::enum_<Action>(m, "Action")
       .value("RUN", Action::kRun)
       .value("WAIT", Action::kWait)
-      .value("REFUSE", Action::kRefuse);
+      .value("REFUSE", Action::kRefuse)
+      .value("RETURN", Action::kReturn);
   nb::class_<Decision>(m, "Decision")
       .def_ro("task", &Decision::task)
       .def_ro("layer_begin", &Decision::layer_begin)
@@ -867,6 +868,7 @@ void bind_sched(nb::module_& parent) {
   nb::class_<Needs>(m, "Needs")
       .def_ro("waiting", &Needs::waiting)
       .def_ro("refusing", &Needs::refusing)
+      .def_ro("returning", &Needs::returning)
       .def_ro("revoking", &Needs::revoking)
       .def_ro("topping_up", &Needs::topping_up)
       .def_ro("queued", &Needs::queued);

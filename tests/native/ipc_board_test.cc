@@ -211,6 +211,38 @@ void test_a_worker_dies() {
   server.check();
 }
 
+void test_a_task_returns() {
+  Server server(1, 1, {{}});
+  ipc::Board& board = *server.board;
+  const ReturningPolicy policy;
+  const ipc::Scheduler scheduler{policy, server.profiles, nullptr, 0};
+  const int32_t client = board.add_client(kPid);
+  board.join(0, kPid, 0);
+  const int32_t older = post(board, client, 0, 1, 0);
+  ipc::Step step = board.take(0, scheduler, 10);
+  CHECK(step.decision.task == older && step.decision.layer_end == 1);
+  const int32_t younger = post(board, client, 0, 2, 11);
+  // At its boundary the older one goes back, and the worker gets the other at once.
+  step = board.next_block(0, scheduler, 1, 12);
+  CHECK(step.decision.task == younger && step.decision.layer_begin == 0);
+  CHECK(!step.waits && server.held(0) == 1);
+  CHECK(server.segment->header().queue_length == 1);
+  server.check();
+  step = board.next_block(0, scheduler, 1, 13);
+  CHECK(step.decision.task == younger && step.decision.layer_begin == 1);
+  board.complete(0, "", 14);
+  // It begins again, from its first layer.
+  step = board.take(0, scheduler, 15);
+  CHECK(step.decision.task == older && step.decision.layer_begin == 0);
+  CHECK(board.next_block(0, scheduler, 1, 16).decision.layer_begin == 1);
+  board.complete(0, "", 17);
+  CHECK(collect_one(board, client).tag == 2);
+  const ipc::Ended last = collect_one(board, client);
+  CHECK(last.tag == 1 && last.ok);
+  server.check();
+  CHECK(board.pending() == 0 && server.segment->header().free_cores == 1);
+}
+
 void test_a_client_goes() {
   Server server(1, 1, {{}});
   ipc::Board& board = *server.board;
@@ -413,6 +445,7 @@ int main() {
   test_cores();
   test_blocks();
   test_a_worker_dies();
+  test_a_task_returns();
   test_a_client_goes();
   test_release_at_any_time();
   test_kernel_error_and_stop();

@@ -37,6 +37,26 @@ inline sched::ModelProfile profile(const ModelOptions& options) {
   return made;
 }
 
+// Of the queue it takes the youngest; after a layer an older task goes back for one that waits.
+class ReturningPolicy final : public sched::Policy {
+ public:
+  std::string_view name() const override { return "returning"; }
+  sched::Needs needs() const override { return {.returning = true, .queued = sched::kWholeQueue}; }
+  sched::Decision decide(const sched::View& view, const sched::Event& event,
+                         int64_t /*now_ns*/) const override {
+    int32_t task = sched::task_of(view, event);
+    if (task == ipc::kNone) return {};
+    if (event.kind == sched::EventKind::kWorkerIdle) {
+      while (view.tasks[task].next != ipc::kNone) task = view.tasks[task].next;
+    } else if (view.queue_head != ipc::kNone &&
+               view.tasks[task].order < view.tasks[view.queue_head].order) {
+      return {.task = task, .action = sched::Action::kReturn};
+    }
+    const int32_t next = view.tasks[task].next_layer;
+    return {.task = task, .layer_begin = next, .layer_end = next + 1, .cores = 1};
+  }
+};
+
 // A segment that serves, with a policy for its workers.
 class Server {
  public:

@@ -102,6 +102,35 @@ void test_a_worker_dies_inside() {
   CHECK(false);  // it never came to its end
 }
 
+// A worker dies anywhere in putting its task back and in beginning another.
+void test_a_worker_dies_in_a_return() {
+  const ReturningPolicy policy;
+  for (int step = 1; step < kMostSteps; ++step) {
+    Server server(1, 2, {{}});
+    const ipc::Scheduler scheduler{policy, server.profiles, nullptr, 0};
+    ipc::Board& board = *server.board;
+    const int32_t client = board.add_client(getpid());
+    post(board, client, 0, 1, 0);
+    board.join(0, getpid(), 0);
+    CHECK(board.take(0, scheduler, 5).decision.task != kNone);
+    post(board, client, 0, 2, 0);
+    const bool died = dies_at(server, step, [&] { board.next_block(0, scheduler, 1, 10); });
+    server.check();
+    board.remove_worker(0, 30);
+    server.check();
+    serve_rest(server, 1);
+    // Whichever the worker held when it died: both begin again, the older one first.
+    CHECK(collect_one(board, client).tag == 1);
+    CHECK(collect_one(board, client).tag == 2);
+    CHECK(board.pending() == 0 && server.segment->header().free_cores == 1);
+    if (!died) {
+      CHECK(step > 10);
+      return;
+    }
+  }
+  CHECK(false);
+}
+
 // A client dies anywhere in attaching, allocating, submitting, collecting, releasing, leaving,
 // beside a client that must not notice.
 void test_a_client_dies_inside() {
@@ -229,6 +258,7 @@ void test_nobody_sleeps_beside_a_free_mutex() {
 
 int main() {
   test_a_worker_dies_inside();
+  test_a_worker_dies_in_a_return();
   test_a_client_dies_inside();
   test_a_reaper_dies();
   test_repair_dies();

@@ -227,21 +227,66 @@ void test_cores_are_kept_for_one_that_lacks_them() {
   CHECK(ask("deadline", far, EventKind::kWorkerIdle, 0, now_ns, longer).action == Action::kRun);
 }
 
-void test_late_frees_its_worker() {
+// Two tasks at a layer of 20, without a target or late from 50 ms on, on the only two workers, and
+// one in the queue that has until 80 ms.
+State held_workers(bool has_target, int32_t next_layer) {
   State state;
   state.workers.resize(2);
-  for (int32_t worker = 0; worker < 2; ++worker) state.run(worker, state.add(0, 0, 10), 1);
+  for (int32_t worker = 0; worker < 2; ++worker) {
+    state.run(worker, state.add(0, 0, next_layer), 1);
+    if (!has_target) state.tasks[worker].deadline_ns = 0;
+  }
   state.enqueue(state.add(1, 60'000'000));
+  return state;
+}
+
+void check_both(const State& state, int64_t now_ns, Action action) {
+  for (const char* policy : {"deadline", "veltair-deadline"}) {
+    CHECK(ask(policy, state, EventKind::kBlockEnd, 0, now_ns).action == action);
+  }
+}
+
+void test_the_untargeted_free_their_worker() {
+  State state = held_workers(false, 10);
   // No worker is idle: the urgent one can begin only when one of these has ended.
-  Decision decision = ask("deadline", state, EventKind::kBlockEnd, 0, 74'000'000);
-  CHECK(decision.action == Action::kRun);
+  check_both(state, 74'000'000, Action::kRun);
   // One that waits at its boundary goes on for the same reason.
-  state.workers[1] = {.task = 1};
+  state.workers[0] = {.task = 0};
   state.free_cores = 1;
-  CHECK(ask("deadline", state, EventKind::kBlockEnd, 1, 74'000'000).action == Action::kRun);
+  check_both(state, 74'000'000, Action::kRun);
   // With a worker to spare both wait.
   state.workers.resize(3);
-  CHECK(ask("deadline", state, EventKind::kBlockEnd, 0, 74'000'000).action == Action::kWait);
+  check_both(state, 74'000'000, Action::kWait);
+}
+
+void test_late_returns() {
+  State state = held_workers(true, 10);
+  check_both(state, 74'000'000, Action::kReturn);
+  const Decision decision = ask("deadline", state, EventKind::kBlockEnd, 0, 74'000'000);
+  CHECK(decision.task == 0 && decision.reason == Reason::kReturned);
+  // So does one that waits at its boundary, and none where a worker is idle.
+  state.workers[0] = {.task = 0};
+  state.free_cores = 1;
+  check_both(state, 74'000'000, Action::kReturn);
+  state.workers.resize(3);
+  check_both(state, 74'000'000, Action::kWait);
+  // 2 ms are left, no more than a block; then a layer more.
+  check_both(held_workers(true, 18), 74'000'000, Action::kRun);
+  check_both(held_workers(true, 17), 74'000'000, Action::kReturn);
+  // Not for one that is late too.
+  check_both(held_workers(true, 10), 76'000'000, Action::kRun);
+}
+
+// One in time leaves its cores to a more urgent one of the queue where a late one can go back.
+void test_late_makes_room_for_the_queue() {
+  State state;
+  state.workers.resize(2);
+  state.run(0, state.add(0, 60'000'000, 2), 2);
+  state.workers[1] = {.task = state.add(0, 0, 10)};
+  state.enqueue(state.add(1, 60'000'000));
+  check_both(state, 74'000'000, Action::kWait);
+  state.tasks[1].deadline_ns = 0;  // its worker can't be had
+  check_both(state, 74'000'000, Action::kRun);
 }
 
 void test_deadline_waits() {
@@ -449,7 +494,9 @@ int main() {
   test_late_gives_its_cores_up();
   test_cores_that_the_queue_can_not_use();
   test_cores_are_kept_for_one_that_lacks_them();
-  test_late_frees_its_worker();
+  test_the_untargeted_free_their_worker();
+  test_late_returns();
+  test_late_makes_room_for_the_queue();
   test_deadline_waits();
   test_deadline_waiter_is_asked();
   test_deadline_revokes();

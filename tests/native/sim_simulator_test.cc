@@ -116,6 +116,22 @@ void test_deadline_waits_and_refuses() {
   CHECK(patient.queries().outcome == (std::vector<uint8_t>{0, 0, 0}));
 }
 
+void test_late_returns() {
+  const ConstantInterference alone(0);
+  // Model 0 can't be in time even alone: 16 us, where 3 are its target.
+  const std::vector<ModelProfile> models = {even(3000, 16, 1000), even(3000, 2, 1000)};
+  const auto policy = make_policy("deadline", 1, models, {.max_block_ns = 2000});
+  MachineOptions options = machine(1);
+  options.workers = 1;
+  Simulator simulator(options, models, *policy, alone);
+  simulator.run(std::vector<int64_t>{0, 1000, 1500}, std::vector<int32_t>{0, 1, 0});
+  // At 2000 the first goes back for the second, and begins again before the third, which is
+  // younger.
+  CHECK(simulator.queries().end_ns == (std::vector<int64_t>{20'000, 4000, 36'000}));
+  CHECK(simulator.queries().start_ns == (std::vector<int64_t>{4000, 2000, 20'000}));
+  CHECK(simulator.queries().outcome == (std::vector<uint8_t>{0, 0, 0}));
+}
+
 void test_deadline_revokes() {
   const ConstantInterference alone(0);
   const std::vector<ModelProfile> models = {even(100'000, 16, 4000), even(9000, 2, 4000)};
@@ -254,6 +270,7 @@ class BadPolicy final : public Policy {
     if (kind_ == 1) return {.task = task, .layer_begin = 1, .layer_end = 4, .cores = 1};
     if (kind_ == 2) return {.task = task, .layer_begin = next, .layer_end = 5, .cores = 1};
     if (kind_ == 3) return {.task = task, .action = Action::kRefuse};
+    if (kind_ == 4) return {.task = task, .action = Action::kReturn};
     return {.action = Action::kWait};  // for ever
   }
 
@@ -264,7 +281,7 @@ class BadPolicy final : public Policy {
 void test_bad_policies() {
   const ConstantInterference alone(0);
   const std::vector<ModelProfile> models = {even(2000, 4, 1000)};
-  for (int kind = 0; kind < 5; ++kind) {
+  for (int kind = 0; kind < 6; ++kind) {
     const BadPolicy policy(kind);
     Simulator simulator(machine(3), models, policy, alone);
     CHECK_THROWS(simulator.run(std::vector<int64_t>{0}, std::vector<int32_t>{0}), std::logic_error);
@@ -279,6 +296,7 @@ int main() {
   test_expansion_that_would_not_help();
   test_queue_and_ties();
   test_deadline_waits_and_refuses();
+  test_late_returns();
   test_deadline_revokes();
   test_versions_and_levels();
   test_levels_of_shared_memory();

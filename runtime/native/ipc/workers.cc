@@ -110,6 +110,21 @@ void Board::leave_task(Critical& critical, int32_t worker, std::string_view erro
   step();
 }
 
+// Puts the task of a worker that is at a boundary back into the queue.
+void Board::return_task(int32_t worker, int64_t now_ns) {
+  WorkerRecord& record = workers_[worker];
+  const int32_t task = record.running.task;
+  record.running.task = kNone;
+  record.running.cores_wanted = 0;
+  record.assigned = 0;
+  step();
+  queue_again(task);
+  give_back(worker, 0);
+  record.progress_ns.store(now_ns, std::memory_order_relaxed);
+  put(record.state, WorkerState::kIdle);
+  step();
+}
+
 void Board::continue_task(Critical& critical, int32_t worker, const Scheduler& scheduler,
                           int64_t now_ns) {
   const int32_t task = workers_[worker].running.task;
@@ -121,6 +136,8 @@ void Board::continue_task(Critical& critical, int32_t worker, const Scheduler& s
   const sched::Decision decision = ask(scheduler, {sched::EventKind::kBlockEnd, worker}, now_ns);
   if (decision.action == sched::Action::kRefuse) {
     leave_task(critical, worker, sched::reason_text(decision.reason), Failure::kDeadline, now_ns);
+  } else if (decision.action == sched::Action::kReturn) {
+    return_task(worker, now_ns);
   } else if (decision.action == sched::Action::kWait || decision.task != task) {
     wait_at_boundary(worker);
   } else {
@@ -238,6 +255,19 @@ void Board::complete(int32_t worker, std::string_view error, int64_t now_ns,
   top_up_blocks(critical);
 }
 
+// Queues a running task that no worker holds any more.
+void Board::queue_again(int32_t task) {
+  TaskRecord& again = tasks_[task];
+  again.running = task;
+  again.task.passes = again.task.queries;
+  again.task.next_layer = 0;  // what had been computed lies in a worker's arena
+  again.worker = kNone;
+  step();
+  put(again.state, TaskState::kQueued);
+  step();
+  link(task);
+}
+
 void Board::requeue(Critical& critical, int32_t worker, int64_t now_ns) {
   WorkerRecord& record = workers_[worker];
   const int32_t task = record.running.task;
@@ -248,14 +278,7 @@ void Board::requeue(Critical& critical, int32_t worker, int64_t now_ns) {
     end_task(critical, task, "3 workers died while they ran this query", Failure::kError, now_ns);
     return;
   }
-  lost.running = task;
-  lost.task.passes = lost.task.queries;
-  lost.task.next_layer = 0;  // what had been computed died with the worker's arena
-  lost.worker = kNone;
-  step();
-  put(lost.state, TaskState::kQueued);
-  step();
-  link(task);
+  queue_again(task);
 }
 
 void Board::remove_worker(int32_t worker, int64_t now_ns) {

@@ -153,6 +153,21 @@ int32_t DeadlinePolicy::kept_cores(const View& view, int32_t worker, const Outlo
   return kept;
 }
 
+bool DeadlinePolicy::may_return(const View& view, const Outlook& rank) const {
+  return rank.is_endless() && view.tasks[rank.task].deadline_ns != 0 &&
+         rank.left_ns > options_.max_block_ns;
+}
+
+bool DeadlinePolicy::some_may_return(const View& view, int64_t now_ns) const {
+  for (int32_t w = 0; w < view.workers.size(); ++w) {
+    const Running& running = view.workers[w];
+    if (running.waits() && may_return(view, outlook(view, running.task, total_cores_, now_ns))) {
+      return true;
+    }
+  }
+  return false;
+}
+
 int64_t DeadlinePolicy::least_queued_laxity(const View& view, int64_t now_ns) const {
   int64_t least_ns = kEndless;
   for (int32_t t = view.queue_head; t != kNone; t = view.tasks[t].next) {
@@ -219,10 +234,15 @@ Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) 
   // One that holds cores gives them up only to a task that is more urgent by a whole block.
   Outlook rank = own;
   if (running.cores_held > 0) rank.laxity_ns -= options_.max_block_ns;
-  const bool queue_may_begin = has_idle_worker(view, worker);
+  bool queue_may_begin = has_idle_worker(view, worker);
   int32_t room = pool;
-  if (own.is_endless()) {
-    const int64_t queued_ns = queue_may_begin ? kEndless : least_queued_laxity(view, now_ns);
+  if (!own.is_endless()) {
+    queue_may_begin = queue_may_begin || some_may_return(view, now_ns);
+  } else if (!queue_may_begin) {
+    const int64_t queued_ns = least_queued_laxity(view, now_ns);
+    if (queued_ns < kEndless && may_return(view, own)) {
+      return {.task = own.task, .reason = Reason::kReturned, .action = Action::kReturn};
+    }
     rank.laxity_ns = std::min(rank.laxity_ns, queued_ns);
   }
   room -= kept_cores(view, worker, rank, now_ns);

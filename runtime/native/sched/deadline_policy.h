@@ -36,7 +36,9 @@ namespace veltair::sched {
 // A task without a deadline has endless laxity, so it gets what the others leave: nothing that one
 // which is running lacks, however long its block still takes. Where it holds a worker that the
 // queue needs, it is as urgent as the queue's most urgent, since that one can't begin before it has
-// ended.
+// ended. A late task counts as one without a deadline, but holds no worker that one which can be in
+// time needs: unless its rest is a short block it goes back into the queue, and begins again when
+// there is room. What it had computed is lost, as it would be if it were refused.
 //
 // No paper has it. Ties go to the older task. A query that would be late is hopeless only when it
 // is certain by the profile, however long the queue is.
@@ -48,8 +50,11 @@ class DeadlinePolicy final : public Policy {
 
   std::string_view name() const override { return name_; }
   Needs needs() const override {
-    return {
-        .waiting = true, .refusing = options_.refuse_late, .revoking = true, .queued = kWholeQueue};
+    return {.waiting = true,
+            .refusing = options_.refuse_late,
+            .returning = !options_.refuse_late,
+            .revoking = true,
+            .queued = kWholeQueue};
   }
   Decision decide(const View& view, const Event& event, int64_t now_ns) const override;
 
@@ -71,6 +76,9 @@ class DeadlinePolicy final : public Policy {
   int32_t wanted(const Task& task, const Outlook& outlook, int32_t pool, int64_t now_ns) const;
   // Cores that running tasks which go before `rank` will take at the ends of their blocks.
   int32_t kept_cores(const View& view, int32_t worker, const Outlook& rank, int64_t now_ns) const;
+  // Whether a task of this rank, which runs, would be put back for one that waits.
+  bool may_return(const View& view, const Outlook& rank) const;
+  bool some_may_return(const View& view, int64_t now_ns) const;
   int64_t least_queued_laxity(const View& view, int64_t now_ns) const;
   Decision begin(const View& view, int32_t worker, int64_t now_ns) const;
   Decision next(const View& view, int32_t worker, int64_t now_ns) const;

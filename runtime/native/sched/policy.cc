@@ -68,6 +68,8 @@ std::string_view reason_text(Reason reason) {
       return "others that wait are more urgent and take all cores";
     case Reason::kHopeless:
       return "the deadline can't be met any more, even on all cores";
+    case Reason::kReturned:
+      return "late, and the only worker for one that can be in time: it begins again later";
     case Reason::kNoCores:
       return "no core is free, and no running block has cores and laxity to spare";
   }

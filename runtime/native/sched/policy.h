@@ -31,6 +31,7 @@ enum class Reason : uint8_t {
   kSpareCores,
   kLessUrgent,
   kHopeless,
+  kReturned,
   kNoCores,
 };
 
@@ -41,6 +42,7 @@ enum class Action : uint8_t {
   kRun,     // run the block
   kWait,    // nothing now; a worker amid a task gives its cores back and waits at its boundary
   kRefuse,  // end the task unserved: it can't meet its deadline any more
+  kReturn,  // at a boundary: back into the queue, with what it has computed forgotten
 };
 
 // The next block. `task == kNone` says: nothing to do now.
@@ -78,6 +80,7 @@ inline constexpr int32_t kWholeQueue = std::numeric_limits<int32_t>::max();
 struct Needs {
   bool waiting = false;    // Action::kWait amid a task
   bool refusing = false;   // Action::kRefuse
+  bool returning = false;  // Action::kReturn
   bool revoking = false;   // revoke_worker; kWorkerIdle is asked without a free core too
   bool topping_up = true;  // a block that has fewer cores than wanted gains those that come free
   int32_t queued = 1;      // tasks of the queue that it reads, from the head on; kWholeQueue: all

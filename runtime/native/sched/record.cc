@@ -75,6 +75,8 @@ std::string_view name_of(Action action) {
       return "wait";
     case Action::kRefuse:
       return "refuse";
+    case Action::kReturn:
+      return "return";
   }
   return "";
 }

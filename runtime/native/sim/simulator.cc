@@ -136,9 +136,14 @@ void Simulator::arrive(int32_t query) {
 }
 
 void Simulator::link(int32_t task) {
-  previous_[task] = queue_tail_;
-  (queue_tail_ == kNone ? queue_head_ : tasks_[queue_tail_].next) = task;
-  queue_tail_ = task;
+  // By `order`, from the back: a new task is the last one, a returned one was ahead of all.
+  int32_t before = queue_tail_;
+  while (before != kNone && tasks_[before].order > tasks_[task].order) before = previous_[before];
+  const int32_t after = before == kNone ? queue_head_ : tasks_[before].next;
+  previous_[task] = before;
+  tasks_[task].next = after;
+  (before == kNone ? queue_head_ : tasks_[before].next) = task;
+  (after == kNone ? queue_tail_ : previous_[after]) = task;
   ++queue_length_;
 }
 
@@ -182,6 +187,11 @@ void Simulator::check(const Decision& decision, EventKind kind, int32_t worker) 
   if (decision.task == kNone || decision.action == Action::kWait) return;
   if (decision.action == Action::kRefuse) {
     if (!needs_.refusing) refuse("refuses without saying so in needs()");
+    return;
+  }
+  if (decision.action == Action::kReturn) {
+    if (!needs_.returning) refuse("returns a task without saying so in needs()");
+    if (kind != EventKind::kBlockEnd) refuse("returns a task that waits in the queue");
     return;
   }
   const Task& task = tasks_[decision.task];
@@ -317,8 +327,19 @@ void Simulator::end_block(int32_t worker) {
 }
 
 void Simulator::end_task(int32_t worker, Outcome outcome) {
+  drop(workers_[worker].running.task, outcome);
+  leave(worker);
+}
+
+void Simulator::return_task(int32_t worker) {
+  const int32_t task = workers_[worker].running.task;
+  leave(worker);
+  tasks_[task].next_layer = 0;
+  link(task);
+}
+
+void Simulator::leave(int32_t worker) {
   Running& running = workers_[worker].running;
-  drop(running.task, outcome);
   free_cores_ += running.cores_held;
   wanted_gbps_ -= workers_[worker].gbps;
   workers_[worker].gbps = 0;
@@ -336,6 +357,9 @@ void Simulator::continue_task(int32_t worker) {
       return;
     case Action::kRefuse:
       end_task(worker, Outcome::kRefused);
+      return;
+    case Action::kReturn:
+      return_task(worker);
       return;
     case Action::kWait:
       if (!needs_.waiting) throw std::logic_error("a policy waits without saying so in needs()");

@@ -131,6 +131,8 @@ class Simulator {
   void arrive(int32_t query);
   void end_block(int32_t worker);
   void end_task(int32_t worker, Outcome outcome);
+  void return_task(int32_t worker);
+  void leave(int32_t worker);
   void continue_task(int32_t worker);
   void dispatch();
   void top_up();
