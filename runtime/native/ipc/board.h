@@ -270,6 +270,7 @@ class Board {
   void wait_at_boundary(int32_t worker);
   void leave_task(Critical& critical, int32_t worker, std::string_view error, Failure why,
                   int64_t now_ns);
+  void become_idle(int32_t worker, int64_t now_ns);
   void return_task(int32_t worker, int64_t now_ns);
   void resume_waiting(Critical& critical, const Scheduler& scheduler, int64_t now_ns);
   void begin_queued(Critical& critical, int32_t worker, const Scheduler& scheduler, int64_t now_ns);

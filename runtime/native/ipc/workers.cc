@@ -98,8 +98,12 @@ void Board::wait_at_boundary(int32_t worker) {
 // Ends the task of a worker that is at a boundary.
 void Board::leave_task(Critical& critical, int32_t worker, std::string_view error, Failure why,
                        int64_t now_ns) {
+  end_task(critical, workers_[worker].running.task, error, why, now_ns);
+  become_idle(worker, now_ns);
+}
+
+void Board::become_idle(int32_t worker, int64_t now_ns) {
   WorkerRecord& record = workers_[worker];
-  end_task(critical, record.running.task, error, why, now_ns);
   record.running.task = kNone;
   record.running.cores_wanted = 0;
   record.assigned = 0;
@@ -112,17 +116,9 @@ void Board::leave_task(Critical& critical, int32_t worker, std::string_view erro
 
 // Puts the task of a worker that is at a boundary back into the queue.
 void Board::return_task(int32_t worker, int64_t now_ns) {
-  WorkerRecord& record = workers_[worker];
-  const int32_t task = record.running.task;
-  record.running.task = kNone;
-  record.running.cores_wanted = 0;
-  record.assigned = 0;
-  step();
+  const int32_t task = workers_[worker].running.task;
+  become_idle(worker, now_ns);
   queue_again(task);
-  give_back(worker, 0);
-  record.progress_ns.store(now_ns, std::memory_order_relaxed);
-  put(record.state, WorkerState::kIdle);
-  step();
 }
 
 void Board::continue_task(Critical& critical, int32_t worker, const Scheduler& scheduler,

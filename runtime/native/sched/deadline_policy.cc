@@ -237,7 +237,7 @@ Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) 
   bool queue_may_begin = has_idle_worker(view, worker);
   int32_t room = pool;
   if (!own.is_endless()) {
-    queue_may_begin = queue_may_begin || some_may_return(view, now_ns);
+    queue_may_begin = queue_may_begin || (view.queue_length > 0 && some_may_return(view, now_ns));
   } else if (!queue_may_begin) {
     const int64_t queued_ns = least_queued_laxity(view, now_ns);
     if (queued_ns < kEndless && may_return(view, own)) {
