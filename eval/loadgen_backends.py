@@ -143,8 +143,8 @@ def make_samples(inputs: Sequence[TensorSpec], count: int, seed: int) -> list[di
         seed: of the generator.
 
     Returns:
-        For each sample its arrays by name: floats from [0, 1), integers from 0 to 99, so that they
-        are also valid as indices into any usual table.
+        For each sample its arrays by name: floats from [0, 1), others 0 or 1, so that they are also
+        valid as indices into any table of two rows, as BERT's of segments.
     """
     generator = np.random.default_rng(seed)
 
@@ -154,7 +154,6 @@ def make_samples(inputs: Sequence[TensorSpec], count: int, seed: int) -> list[di
             return bits.astype(np.uint16)
         if spec.dtype.startswith("float"):
             return generator.random(spec.shape, np.float32).astype(spec.dtype)
-        top = 2 if spec.dtype == "bool" else 100
-        return generator.integers(0, top, spec.shape).astype(spec.dtype)
+        return generator.integers(0, 2, spec.shape).astype(spec.dtype)
 
     return [{spec.name: draw(spec) for spec in inputs} for _ in range(count)]

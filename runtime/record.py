@@ -154,7 +154,12 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
 
 
 class DecisionLine(_Line, frozen=True, kw_only=True, tag="decision"):
-    """A scheduling decision, with all that it was made on; `slowdown` if it was measured."""
+    """A scheduling decision, with all that it was made on.
+
+    Attributes:
+        slowdown: millionths, if it was measured.
+        pace: how long blocks took for what was predicted, in millionths.
+    """
 
     sequence: int
     epoch: int
@@ -164,6 +169,7 @@ class DecisionLine(_Line, frozen=True, kw_only=True, tag="decision"):
     free_cores: int
     level: int
     slowdown: int = sched.NONE
+    pace: int = 1_000_000
     queue_length: int
     queue: list[TaskRow]
     tasks: list[TaskRow]

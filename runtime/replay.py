@@ -334,6 +334,7 @@ class _Replay:
             free_cores=line.free_cores,
             level=line.level,
             slowdown=line.slowdown,
+            pace=line.pace,
         )
         event = f"{line.event} of worker {line.worker}"
         self._compare(number, line, asked.tally, event, line.decision, _decision_record(decision))

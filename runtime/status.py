@@ -121,7 +121,9 @@ class ServerStats:
         batching: see `scheduling`.
         placement: see `scheduling`.
         policy_changes: how often policies or their parameters have changed since the start.
+        returns: how often a late query has gone back into the queue since the start.
         revocations: cores that a policy has taken from running blocks since the start.
+        pace: how long the last blocks took for what their profiles predict: 1 is as predicted.
         level_source: what the interference level is measured by; empty: it isn't.
         levels: of the node, then of each core complex; none where it isn't measured.
         decisions: of the scheduling policy since the start.
@@ -138,7 +140,9 @@ class ServerStats:
     batching: str
     placement: str
     policy_changes: int
+    returns: int
     revocations: int
+    pace: float
     level_source: str
     levels: tuple[LevelStats, ...]
     decisions: int

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from veltair.eval.capacity.result import (
+    MEASURED,
     Bar,
     Capacity,
     Gantt,
@@ -197,7 +198,7 @@ def _system(name: str) -> SystemFacts:
 def _capacity(workload: str, system: str) -> Capacity:
     state, note = _state(workload, system)
     qps: tuple[float, ...] = ()
-    if state in {"found", "noisy"}:
+    if state in MEASURED:
         wide = 0.3 if state == "noisy" else 0.02
         qps = tuple(
             _LIGHT_QPS[system] * _PART[workload] * (1 + wide * turn) for turn in (-1, 0.0, 0.5)

@@ -5,29 +5,56 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from veltair.eval.capacity.system import Candidate
 from veltair.runtime.simulate.arrivals import Arrivals
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from onnx import NodeProto
+
 WIDTH = 256
 
 
 def chain(folder: Path, name: str, products: int, qos_ns: int = 100_000_000) -> Candidate:
     """A row of matrix products of one matrix, so that the time goes with their number."""
-    import onnx
-    from onnx import helper, numpy_helper
+    from onnx import helper
 
     steps = ["data", *(f"step{i}" for i in range(1, products)), "result"]
     weight = np.eye(WIDTH, dtype=np.float32) / 2
-    data, result = (
-        helper.make_tensor_value_info(end, onnx.TensorProto.FLOAT, (WIDTH, WIDTH))
-        for end in ("data", "result")
-    )
     nodes = [
         helper.make_node("MatMul", [before, "weight"], [after]) for before, after in pairwise(steps)
     ]
+    return _saved(folder, name, nodes, weight, (WIDTH, WIDTH), "float32", qos_ns)
+
+
+def lookup(folder: Path, rows: int) -> Candidate:
+    """Rows of a table, by an input of their numbers."""
+    from onnx import helper
+
+    nodes = [helper.make_node("Gather", ["weight", "data"], ["result"])]
+    table = np.ones((rows, WIDTH), np.float32)
+    return _saved(folder, "lookup", nodes, table, (WIDTH,), "int64", 100_000_000)
+
+
+def _saved(
+    folder: Path,
+    name: str,
+    nodes: Sequence[NodeProto],
+    weight: NDArray[np.float32],
+    shape: tuple[int, ...],
+    dtype: str,
+    qos_ns: int,
+) -> Candidate:
+    import onnx
+    from onnx import helper, numpy_helper
+
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    data = helper.make_tensor_value_info("data", kind, shape)
+    result = helper.make_tensor_value_info("result", onnx.TensorProto.FLOAT, (WIDTH, WIDTH))
     graph = helper.make_graph(
         nodes, name, [data], [result], [numpy_helper.from_array(weight, "weight")]
     )
@@ -39,8 +66,8 @@ def chain(folder: Path, name: str, products: int, qos_ns: int = 100_000_000) -> 
         name=name,
         onnx=path,
         artifact=None,
-        shapes={"data": (WIDTH, WIDTH)},
-        dtypes={"data": "float32"},
+        shapes={"data": shape},
+        dtypes={"data": dtype},
         qos_ns=qos_ns,
     )
 

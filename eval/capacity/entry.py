@@ -24,6 +24,8 @@ class Entry:
         system: that serves it.
         setting: its best, as far as is known.
         guess_qps: where the search begins.
+        beaten: settings that were the best until another kept more in the comparison, each with
+            the rate that it kept in it, the last one beaten at the end.
         found: highest rate of each repetition of the search; 0: none.
         error: why it failed; empty: it didn't.
         log: what it said then, within the folder of the results.
@@ -35,6 +37,7 @@ class Entry:
     system: System
     setting: str
     guess_qps: float
+    beaten: list[tuple[str, float]] = field(default_factory=list)
     found: list[float] = field(default_factory=list)
     error: str = ""
     log: str = ""
@@ -67,7 +70,7 @@ class Entry:
             return None
         state: State = "failed" if self.error else state_of(self.found, noise)
         if state != "failed" and self.others > most_others:
-            state = "noisy"
+            state = "disturbed"
         return Capacity(
             workload=self.case.facts.name,
             system=self.system.name,
@@ -83,10 +86,10 @@ class Entry:
             notes.append(self.error)
         elif state == "unmeetable":
             notes.append(f"not even {LOWEST_QPS:g} query a second keeps the targets")
-        elif state == "noisy":
-            if self.qps:
-                notes.append(f"repetitions differ by {spread(self.found):.0%} of their median")
+        elif state == "disturbed":
             notes.append(f"others used {self.others:.0%} of the processors")
+        elif state == "noisy":
+            notes.append(f"repetitions differ by {spread(self.found):.0%} of their median")
         elif max(self.found) * NEXT_STEP >= HIGHEST_QPS:
             notes.append("at least; the load generator sends no more")
         if self.failed_queries:

@@ -6,17 +6,22 @@ import math
 import statistics
 from typing import TYPE_CHECKING
 
+from scipy.special import bdtrc
+
 from veltair.runtime.simulate.bisection import bisect, bracket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from veltair.eval.capacity.result import State, WorkloadFacts
+    from veltair.eval.latency_figures import Figures
 
 LOWEST_QPS = 1.0  # what can't be kept at it can't be kept
 HIGHEST_QPS = 20_000.0  # more than one thread sends in time
 FIRST_STEP = 1.5  # from a rate that is a guess
 NEXT_STEP = 1.1  # from one that another repetition found
+
+_CHANCE = 0.05  # of so many late ones, below which they are no chance
 
 _NS_PER_S = 1e9
 
@@ -46,6 +51,27 @@ def highest_qps(
             return 0.0
         low = LOWEST_QPS
     return bisect(holds, low, high, tolerance=tolerance)
+
+
+def too_few_to_say(figures: Mapping[str, Figures], min_queries: int, percentile: float) -> bool:
+    """Returns whether a run that doesn't hold may do so by chance: longer, it might have held.
+
+    So it is where all models that had too many late queries had few queries, and so many late ones
+    come in more than 1 of 20 runs of a system that keeps just the share that is asked for.
+
+    Args:
+        figures: of the run, by model, and of `all`.
+        min_queries: how many are few.
+        percentile: of each model's queries that must be in time.
+    """
+    for name, each in figures.items():
+        if name == "all" or not each.satisfied_share * 100 < percentile:
+            continue
+        late = round(each.queries * (1 - each.satisfied_share))
+        chance = bdtrc(late - 1, each.queries, 1 - percentile / 100)  # of so many, or more
+        if each.queries >= min_queries or chance <= _CHANCE:
+            return False
+    return True
 
 
 def state_of(found: Sequence[float], noise: float) -> State:

@@ -47,7 +47,13 @@ class RunSection(Section, frozen=True, kw_only=True):
         int, Meta(ge=1, le=10_000_000, description="expected of the rarest model, at least")
     ] = 30
     max_seconds: Annotated[
-        float, Meta(gt=0, le=86_400, description="time over which queries arrive, at most")
+        float,
+        Meta(
+            gt=0,
+            le=86_400,
+            description="time over which queries arrive, at most; four times as long where too "
+            "few queries of a rare network, by chance perhaps, are all that speaks against a rate",
+        ),
     ] = 120.0
 
 

@@ -145,6 +145,7 @@ class State:
         free_cores: int,
         level: int = 0,
         slowdown: int = ...,
+        pace: int = ...,
     ) -> None: ...
 
 class Needs:
@@ -186,6 +187,7 @@ class RecordedView:
         free_cores: int,
         level: int,
         slowdown: int = ...,
+        pace: int = ...,
     ) -> Decision: ...
 
 class BatchCost:

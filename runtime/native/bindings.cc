@@ -311,6 +311,7 @@ struct PolicyState {
   int32_t free_cores = 0;
   int32_t level = 0;
   int32_t slowdown = veltair::sched::kNone;
+  int32_t pace = veltair::sched::kAsPredicted;
 
   veltair::sched::View view() const {
     return {.models = models,
@@ -321,7 +322,8 @@ struct PolicyState {
             .total_cores = total_cores,
             .free_cores = free_cores,
             .level = level,
-            .slowdown = slowdown};
+            .slowdown = slowdown,
+            .pace = pace};
   }
 };
 
@@ -365,6 +367,7 @@ void check_cores(const PolicyState& state) {
   require(state.total_cores >= 1 && state.free_cores >= 0 && state.level >= 0,
           "total_cores is from 1, free_cores and level are from 0");
   require(state.slowdown >= veltair::sched::kNone, "a slow-down is from 0, or NONE");
+  require(state.pace >= 1, "a pace is from 1");
   int64_t cores = state.free_cores;
   for (const auto& worker : state.workers) {
     require(worker.cores_held >= 0 && worker.cores_wanted >= 0, "a worker's cores are from 0");
@@ -377,12 +380,13 @@ void check_cores(const PolicyState& state) {
 PolicyState make_state(std::vector<veltair::sched::ModelProfile> models,
                        std::vector<veltair::sched::Task> tasks, const std::vector<int32_t>& queue,
                        std::vector<veltair::sched::Running> workers, int32_t total_cores,
-                       int32_t free_cores, int32_t level, int32_t slowdown) {
+                       int32_t free_cores, int32_t level, int32_t slowdown, int32_t pace) {
   PolicyState state{std::move(models), std::move(tasks), std::move(workers)};
   state.total_cores = total_cores;
   state.free_cores = free_cores;
   state.level = level;
   state.slowdown = slowdown;
+  state.pace = pace;
   state.queue_length = static_cast<int32_t>(queue.size());
   for (size_t task = 0; task < state.tasks.size(); ++task) check_task(state, task);
   for (size_t worker = 0; worker < state.workers.size(); ++worker) check_worker(state, worker);
@@ -530,17 +534,17 @@ void bind_record(nb::module_& m) {
           [](RecordedView& view, const MadePolicy& policy, EventKind event, int32_t worker,
              int64_t now_ns, const std::vector<TaskRow>& queue, const std::vector<TaskRow>& tasks,
              const std::vector<WorkerRow>& workers, int32_t queue_length, int32_t free_cores,
-             int32_t level, int32_t slowdown) {
+             int32_t level, int32_t slowdown, int32_t pace) {
             policy.check(view.models(), view.total_cores());
             const auto queued = converted(queue, to_task);
             const auto others = converted(tasks, to_task);
             const auto running = converted(workers, to_worker);
-            view.set({queued, others, running, queue_length, free_cores, level, slowdown});
+            view.set({queued, others, running, queue_length, free_cores, level, slowdown, pace});
             return view.decide(*policy.policy, {event, worker}, now_ns);
           },
           "policy"_a, nb::kw_only(), "event"_a, "worker"_a, "now_ns"_a, "queue"_a, "tasks"_a,
           "workers"_a, "queue_length"_a, "free_cores"_a, "level"_a,
-          "slowdown"_a = veltair::sched::kNone);
+          "slowdown"_a = veltair::sched::kNone, "pace"_a = veltair::sched::kAsPredicted);
 }
 
 // ---- batching and placement
@@ -864,7 +868,8 @@ void bind_sched(nb::module_& parent) {
   bind_plan(m);
   nb::class_<PolicyState>(m, "State")
       .def(nb::new_(&make_state), nb::kw_only(), "models"_a, "tasks"_a, "queue"_a, "workers"_a,
-           "total_cores"_a, "free_cores"_a, "level"_a = 0, "slowdown"_a = veltair::sched::kNone);
+           "total_cores"_a, "free_cores"_a, "level"_a = 0, "slowdown"_a = veltair::sched::kNone,
+           "pace"_a = veltair::sched::kAsPredicted);
   nb::class_<Needs>(m, "Needs")
       .def_ro("waiting", &Needs::waiting)
       .def_ro("refusing", &Needs::refusing)
@@ -919,6 +924,7 @@ nb::dict machine_totals(const veltair::sim::MachineTotals& totals) {
   nb::dict found;
   found["events"] = totals.events;
   found["decisions"] = totals.decisions;
+  found["returns"] = totals.returns;
   found["revocations"] = totals.revocations;
   found["first_ns"] = totals.first_ns;
   found["last_ns"] = totals.last_ns;
@@ -1265,7 +1271,9 @@ void bind_segment(nb::module_& m) {
       .def_prop_ro("let_go_ns", [](const Segment& s) { return s.header().let_go_ns.load(); })
       .def_prop_ro("longest_let_go_ns",
                    [](const Segment& s) { return s.header().longest_let_go_ns.load(); })
+      .def_prop_ro("returns", [](const Segment& s) { return s.header().returns.load(); })
       .def_prop_ro("revocations", [](const Segment& s) { return s.header().revocations.load(); })
+      .def_prop_ro("pace", [](const Segment& s) { return s.header().pace.load(); })
       .def_prop_ro("cores", [](const Segment& s) { return s.cores().size(); })
       .def_prop_ro("cores_in_use", &veltair::ipc::cores_in_use)
       .def_prop_ro("complexes", [](const Segment& s) { return s.complexes().size(); })

@@ -141,11 +141,14 @@ def _policies(stats: ServerStats) -> Iterator[Metric]:
             "Changes of the policies or their parameters since the start",
             stats.policy_changes,
         ),
+        ("veltair_task_returns", "Late queries put back into the queue", stats.returns),
         ("veltair_core_revocations", "Cores taken from running blocks", stats.revocations),
     ):
         family = Metric(name, text, "unknown")
         family.add_sample(name, {}, value)
         yield family
+    text = "Time of the last blocks for what their profiles predict: 1 is as predicted"
+    yield GaugeMetricFamily("veltair_block_pace_ratio", text, value=stats.pace)
 
 
 def _interference(stats: ServerStats) -> Iterator[Metric]:

@@ -42,6 +42,7 @@ def report(scenario: Scenario, found: Simulated) -> dict[str, Any]:
     whole["max_cores"] = machine["max_cores"]
     whole["max_cores_wanted"] = machine["max_cores_wanted"]
     whole["device_idle_share"] = 1 - whole["average_cores"] / scenario.machine.cores
+    whole["returns"] = machine["returns"]
     whole["revocations"] = machine["revocations"]
     whole["decisions"] = machine["decisions"]
     whole["models"] = {

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from peer_models import arrivals, chain
+from peer_models import arrivals, chain, lookup
 
 from veltair.eval.capacity.peers import fcfs
 from veltair.eval.capacity.peers.alone.engines import ENGINES
@@ -65,6 +65,14 @@ def test_every_setting_answers_every_query(
         assert (run.end_ns > run.start_ns)[told].all()
         assert 0 < run.busy_ns < len(CPUS) * (run.end_ns.max() + 10**9)
     assert children() == []
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_integer_input_is_an_index_into_the_smallest_table(name: str, tmp_path: Path) -> None:
+    """BERT's segments: ONNX Runtime refuses other indices, so a peer would be without the model."""
+    with engine(name).running("1x1", [lookup(tmp_path, rows=2)], CPUS[:1], tmp_path) as peer:
+        found = peer.replay(arrivals([0, 0], [0, 0]))
+    assert (found.outcome == SERVED).all(), found.errors
 
 
 @pytest.mark.parametrize("name", ENGINES)

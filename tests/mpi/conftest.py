@@ -1,4 +1,4 @@
-"""What the tests with `mpirun` share: a repository, and the check that nothing is left behind."""
+"""What the tests with `mpirun` share: a repository, its servers, a check that nothing is left."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from factories import write_slow_artifact, write_tiny_artifact
 
-from mpi.serving import left_in_shared_memory
+from mpi.serving import RunningServer, left_in_shared_memory, mpirun_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SLOW_REPEATS = 400
@@ -31,6 +31,19 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data[100] ^= 1
     weights.write_bytes(data)
     return folder
+
+
+@pytest.fixture
+def scheduled(repository: Path, tmp_path: Path) -> Callable[[int, str], RunningServer]:
+    """Makes a server of some ranks with the keys of its `[scheduling]`; `with` starts it."""
+
+    def make(ranks: int, keys: str) -> RunningServer:
+        config = tmp_path / "serve.toml"
+        config.write_text(f"[scheduling]\n{keys}\n")
+        arguments = ("--repository", str(repository), "--config", str(config), "--http-port", "0")
+        return RunningServer(mpirun_command(ranks, *arguments))
+
+    return make
 
 
 @pytest.fixture(autouse=True)

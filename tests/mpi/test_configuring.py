@@ -179,6 +179,7 @@ def test_what_is_in_force_is_told_and_bad_changes_change_nothing(tmp_path: Path)
             in lines
         )
         assert "veltair_policy_changes 1.0" in lines
+        assert "veltair_task_returns 0.0" in lines
         assert "veltair_core_revocations 0.0" in lines
 
 

@@ -4,51 +4,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from factories import tiny_input
 
-from mpi.serving import RunningServer, ask_and_check, mpirun_command
+from mpi.serving import RunningServer, ask_and_check
 from veltair.runtime._native import sched
 
 QUERIES = 30
 PLENTY_NS = 60_000_000_000
 
 
-@pytest.fixture
-def server(repository: Path, tmp_path: Path) -> Callable[[int, str], RunningServer]:
-    """Makes a server of some ranks with the keys of its `[scheduling]`; `with` starts it."""
-
-    def make(ranks: int, keys: str) -> RunningServer:
-        config = tmp_path / "serve.toml"
-        config.write_text(f"[scheduling]\n{keys}\n")
-        arguments = ("--repository", str(repository), "--config", str(config), "--http-port", "0")
-        return RunningServer(mpirun_command(ranks, *arguments))
-
-    return make
-
-
 @pytest.mark.parametrize("policy", [*sched.policy_names(), "block-2"])
 def test_every_query_is_answered_right(
-    server: Callable[[int, str], RunningServer], policy: str
+    scheduled: Callable[[int, str], RunningServer], policy: str
 ) -> None:
-    with server(4, f'policy = "{policy}"') as running, running.wait_ready().client() as client:
+    with scheduled(4, f'policy = "{policy}"') as running, running.wait_ready().client() as client:
         ask_and_check(client, QUERIES, PLENTY_NS)
         assert any(f"scheduling: {policy}" in line for line in running.lines)
 
 
 @pytest.mark.parametrize("policy", ["deadline", "veltair-deadline"])
 def test_what_would_be_late_is_served(
-    server: Callable[[int, str], RunningServer], policy: str
+    scheduled: Callable[[int, str], RunningServer], policy: str
 ) -> None:
-    with server(3, f'policy = "{policy}"') as running, running.wait_ready().client() as client:
+    with scheduled(3, f'policy = "{policy}"') as running, running.wait_ready().client() as client:
         ask_and_check(client, QUERIES, -1)
 
 
-def test_what_would_be_late_is_refused(server: Callable[[int, str], RunningServer]) -> None:
+def test_what_would_be_late_is_refused(scheduled: Callable[[int, str], RunningServer]) -> None:
     with (
-        server(2, 'policy = "deadline"\nrefuse_late = true') as running,
+        scheduled(2, 'policy = "deadline"\nrefuse_late = true') as running,
         running.wait_ready().client() as client,
     ):
         slot = client.allocate("tiny", 1)

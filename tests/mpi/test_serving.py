@@ -30,7 +30,7 @@ from veltair.runtime.errors import NotFoundError, RefusedError
 from veltair.runtime.serve_command import MPIRUN_OPTIONS, find_mpirun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 @pytest.fixture(scope="module")
@@ -138,9 +138,12 @@ def test_more_workers_than_cores_are_allowed_and_warned_about(
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_cores_join_a_running_block(server: RunningServer) -> None:
-    """`wide` begins on the one core that `slow` leaves, and gets the other when `slow` ends."""
-    with server.client() as client:
+def test_cores_join_a_running_block(scheduled: Callable[[int, str], RunningServer]) -> None:
+    """`wide` begins on the one core that `slow` leaves, and gets the other when `slow` ends.
+
+    The policy is one that gives cores by the profile alone, which is made up here.
+    """
+    with scheduled(3, 'policy = "model"') as running, running.wait_ready().client() as client:
         needed = {model.name: model.needed_cores for model in client.models()}
         assert (needed["slow"], needed["wide"]) == (1, 2)
         for seed in range(10):

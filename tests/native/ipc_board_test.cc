@@ -241,6 +241,7 @@ void test_a_task_returns() {
   CHECK(last.tag == 1 && last.ok);
   server.check();
   CHECK(board.pending() == 0 && server.segment->header().free_cores == 1);
+  CHECK(server.segment->header().returns == 1);
 }
 
 void test_a_client_goes() {
@@ -391,6 +392,22 @@ void test_block_sums() {
   CHECK(board.check().empty());
 }
 
+void test_pace() {
+  Server server(2, 1, {{}}, false, "layer");
+  ipc::Board& board = *server.board;
+  const std::atomic<int32_t>& pace = server.segment->header().pace;
+  const int32_t client = board.add_client(kPid);
+  board.join(0, kPid, 0);
+  post(board, client, 0, 1, 0);
+  // Its two layers of 5 ms take twice as long; 50 ms are remembered.
+  const ipc::Step step = board.take(0, server.scheduler(), 0);
+  CHECK(step.decision.expected_ns == 5 * kMs && pace == 1'000'000);
+  CHECK(board.next_block(0, server.scheduler(), 1, 10 * kMs).decision.layer_begin == 1);
+  CHECK(pace == 1'100'000);
+  board.complete(0, "", 20 * kMs);
+  CHECK(pace == 1'190'000);
+}
+
 void test_levels() {
   ipc::SegmentSpec spec;
   spec.cpus = {0, 1};
@@ -451,6 +468,7 @@ int main() {
   test_kernel_error_and_stop();
   test_histogram();
   test_block_sums();
+  test_pace();
   test_levels();
   test_too_many_clients();
 }

@@ -128,6 +128,7 @@ void test_late_returns() {
   // At 2000 the first goes back for the second, and begins again before the third, which is
   // younger.
   CHECK(simulator.queries().end_ns == (std::vector<int64_t>{20'000, 4000, 36'000}));
+  CHECK(simulator.machine().returns == 1);
   CHECK(simulator.queries().start_ns == (std::vector<int64_t>{4000, 2000, 20'000}));
   CHECK(simulator.queries().outcome == (std::vector<uint8_t>{0, 0, 0}));
 }

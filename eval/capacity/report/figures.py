@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from veltair.eval.capacity.report.findings import UNDER_LOAD, Findings
+from veltair.eval.capacity.result import MEASURED
 from veltair.eval.page.plot import (
     SHAPES,
     Plot,
@@ -100,10 +101,11 @@ def capacities(found: Findings, workload: str) -> Markup:
             continue
         span = f"{number_text(qps.least)} to {number_text(qps.most)}"
         text = f"{system}: {number_text(qps.median)} queries/s, {span} in {_times(qps.runs)}"
-        style = "noisy" if state == "noisy" else ""
+        style = "" if state == "found" else "noisy"
         plot.across(row, qps.median, f"{_bar_style(found, system)} {style}", text)
         plot.whisker(row, qps.least, qps.most)
-        plot.note(row, qps.most, style, f"{number_text(qps.median)} {style}".strip())
+        said = number_text(qps.median)
+        plot.note(row, qps.most, style, f"{said} {state}" if style else said)
     return plot.svg()
 
 
@@ -147,7 +149,7 @@ def over_solo(found: Findings, workload: str) -> Markup | None:
             plot.note(row, plot.x.high, "", f"{mean:.2f}")
         if not of_system:
             state = found.state(workload, system)
-            words = "no latency alone" if state in {"found", "noisy"} else state
+            words = "no latency alone" if state in MEASURED else state
             plot.note(row, 1, "state", words)
     return plot.svg()
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from veltair.eval.capacity.result import MEASURED
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -138,7 +140,7 @@ class Findings:
         """`ran`, `ran in part`, or why it did not."""
         states = {self.state(workload, system) for workload in self.workloads}
         if any(trial.system == system for trial in self.result.trials):
-            whole = states <= {"found", "noisy", "unmeetable", NOT_RUN}
+            whole = states <= MEASURED | {"unmeetable", NOT_RUN}
             return "ran" if whole and not self.systems[system].error else "ran in part"
         return next((each for each in ("failed", "skipped") if each in states), NOT_RUN)
 
@@ -148,9 +150,9 @@ class Findings:
         return found.note if found and found.note else self.systems[system].error
 
     def qps(self, workload: str, system: str) -> Spread | None:
-        """The capacity, where one was found, decisive or noisy; never of another state."""
+        """The capacity, where a search found one, decisive or not; never of another state."""
         found = self.capacity(workload, system)
-        if found is None or found.state not in {"found", "noisy"}:
+        if found is None or found.state not in MEASURED:
             return None
         return spread(found.qps)
 

@@ -283,7 +283,7 @@ class Board {
   int32_t complex_of(int32_t worker) const;
   sched::Level level(const Scheduler& scheduler, const sched::View& view, int32_t worker,
                      int64_t now_ns);
-  void note_end(Critical& critical, const BlockSample* sample);
+  void note_end(Critical& critical, int32_t worker, const BlockSample* sample, int64_t now_ns);
 
   // repair.cc
   void repair(Critical& critical);

@@ -22,7 +22,7 @@
 namespace veltair::ipc {
 
 inline constexpr uint64_t kMagic = 0x7261'6974'6c65'7631;  // "1veltair", little-endian
-inline constexpr uint32_t kLayoutVersion = 5;
+inline constexpr uint32_t kLayoutVersion = 7;
 inline constexpr size_t kAlignment = 64;  // of every record, table and tensor slot
 inline constexpr int32_t kNone = sched::kNone;
 inline constexpr int32_t kMaxClients = 64;
@@ -238,9 +238,11 @@ struct alignas(kAlignment) Header {
   alignas(kAlignment) std::atomic<uint32_t> state;  // ServerState
   std::atomic<uint32_t> stop_requested;             // any rank's wish; rank 0 acts on it
   std::atomic<uint64_t> repairs;
+  std::atomic<uint64_t> returns;      // of tasks, into the queue
   std::atomic<uint64_t> revocations;  // of cores, amid a block
   std::atomic<uint64_t> let_go_ns;    // from a revocation until the core was let go: their sum
   std::atomic<uint64_t> longest_let_go_ns;
+  std::atomic<int32_t> pace;  // sched::View's
 
   alignas(kAlignment) pthread_mutex_t mutex;  // process-shared, robust
   int32_t queue_head;                         // the run queue: a list of tasks by `order`

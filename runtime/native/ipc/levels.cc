@@ -5,6 +5,7 @@
 
 #include "native/ipc/board.h"
 #include "native/ipc/futex.h"
+#include "native/sched/pace.h"
 
 namespace veltair::ipc {
 namespace {
@@ -56,8 +57,12 @@ sched::Level Board::level(const Scheduler& scheduler, const sched::View& view, i
   return found;
 }
 
-void Board::note_end(Critical& critical, const BlockSample* sample) {
+void Board::note_end(Critical& critical, int32_t worker, const BlockSample* sample,
+                     int64_t now_ns) {
   ++header_.blocks_ended;
+  const int32_t pace = header_.pace.load(std::memory_order_relaxed);
+  header_.pace.store(sched::next_pace(pace, workers_[worker].running, now_ns),
+                     std::memory_order_relaxed);
   if (header_.sampler_waits != 0) {
     header_.sampler_waits = 0;
     critical.wake(header_.sampler);

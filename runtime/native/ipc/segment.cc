@@ -147,6 +147,7 @@ void fill_header(Header& header, const Plan& plan, const SegmentSpec& spec) {
   header.inbox_tail = kNone;
   header.free_cores = plan.geometry.n_cores;
   header.emulated_slowdown = kNone;
+  header.pace = sched::kAsPredicted;
   init_mutex(header.mutex);
 }
 

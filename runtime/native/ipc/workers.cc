@@ -29,7 +29,8 @@ sched::View Board::view(const Scheduler& scheduler) const {
           .workers = {&workers_.data()->running, sizeof(WorkerRecord),
                       static_cast<int32_t>(workers_.size())},
           .total_cores = header_.geometry.n_cores,
-          .free_cores = header_.free_cores};
+          .free_cores = header_.free_cores,
+          .pace = header_.pace.load(std::memory_order_relaxed)};
 }
 
 sched::Decision Board::ask(const Scheduler& scheduler, const sched::Event& event, int64_t now_ns) {
@@ -119,6 +120,7 @@ void Board::return_task(int32_t worker, int64_t now_ns) {
   const int32_t task = workers_[worker].running.task;
   become_idle(worker, now_ns);
   queue_again(task);
+  ++header_.returns;
 }
 
 void Board::continue_task(Critical& critical, int32_t worker, const Scheduler& scheduler,
@@ -224,7 +226,7 @@ Step Board::take(int32_t worker, const Scheduler& scheduler, int64_t now_ns) {
 Step Board::next_block(int32_t worker, const Scheduler& scheduler, int32_t layer_end,
                        int64_t now_ns, const BlockSample* sample) {
   Critical critical(*this);
-  note_end(critical, sample);
+  note_end(critical, worker, sample, now_ns);
   WorkerRecord& record = workers_[worker];
   TaskRecord& own = tasks_[record.running.task];
   own.task.next_layer = layer_end;
@@ -245,7 +247,7 @@ Step Board::next_block(int32_t worker, const Scheduler& scheduler, int32_t layer
 void Board::complete(int32_t worker, std::string_view error, int64_t now_ns,
                      const BlockSample* sample) {
   Critical critical(*this);
-  note_end(critical, sample);
+  note_end(critical, worker, sample, now_ns);
   let_all_go(critical, worker, now_ns);
   leave_task(critical, worker, error, Failure::kError, now_ns);
   top_up_blocks(critical);

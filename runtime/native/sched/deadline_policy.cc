@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "native/sched/pace.h"
 #include "native/sched/veltair_policy.h"
 
 namespace veltair::sched {
@@ -56,16 +57,17 @@ DeadlinePolicy::DeadlinePolicy(std::string_view name, bool veltair_blocks, int32
 
 DeadlinePolicy::Outlook DeadlinePolicy::outlook(const View& view, int32_t task, int32_t pool,
                                                 int64_t now_ns) const {
-  return outlook(task, view.tasks[task], pool, now_ns);
+  return outlook(task, view.tasks[task], pool, view.pace, now_ns);
 }
 
 DeadlinePolicy::Outlook DeadlinePolicy::outlook(int32_t id, const Task& task, int32_t pool,
-                                                int64_t now_ns) const {
-  const int64_t left_ns = best_ns(task, pool);
+                                                int32_t pace, int64_t now_ns) const {
+  const int64_t left_ns = at_pace(best_ns(task, pool), pace);
   if (task.deadline_ns == 0) return {id, kEndless, left_ns};
   const int64_t laxity_ns = task.deadline_ns - now_ns - left_ns;
   // Late is what all cores couldn't save, however few it could have now.
-  const bool is_late = laxity_ns < 0 && task.deadline_ns - now_ns < best_ns(task, total_cores_);
+  const bool is_late =
+      laxity_ns < 0 && task.deadline_ns - now_ns < at_pace(best_ns(task, total_cores_), pace);
   return {id, is_late && !options_.refuse_late ? kEndless : laxity_ns, left_ns};
 }
 
@@ -74,11 +76,13 @@ bool DeadlinePolicy::before(const View& view, const Outlook& a, const Outlook& b
   return view.tasks[a.task].order < view.tasks[b.task].order;
 }
 
-int32_t DeadlinePolicy::wanted(const Task& task, const Outlook& outlook, int32_t pool,
+int32_t DeadlinePolicy::wanted(const Task& task, const Outlook& outlook, int32_t pool, int32_t pace,
                                int64_t now_ns) const {
   if (outlook.is_endless()) return 1;
   const ModelPlan& plan = plans_[task.model];
-  const int64_t budget_ns = (task.deadline_ns - now_ns) / 100 * options_.margin_percent;
+  const auto left_ns = static_cast<double>(task.deadline_ns - now_ns);
+  const auto budget_ns =
+      static_cast<int64_t>(per_pace(left_ns, pace) * options_.margin_percent / 100);
   // The tables are descending in the core count, so the fewest are found by halving.
   int32_t low = 1;
   int32_t high = pool;
@@ -108,15 +112,15 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
         static_cast<double>(plan.share_ns(begin, end)) / static_cast<double>(share_left_ns);
     const int64_t left_ns = outlook.is_endless() ? plan.share_ns(begin, plan.layers())
                                                  : (task.deadline_ns - now_ns) / task.passes;
-    const auto budget_ns =
-        static_cast<int64_t>(part * static_cast<double>(left_ns) * options_.margin_percent / 100);
+    const auto budget_ns = static_cast<int64_t>(
+        part * per_pace(static_cast<double>(left_ns), view.pace) * options_.margin_percent / 100);
     cores = plan.cores_for(begin, end, budget_ns, level);
     const int32_t percent = alone ? kAlonePercent : kFreePercent;
     cores = std::max(cores, plan.efficient_cores(begin, end, room, level, percent));
   } else if (alone) {
     cores = plan.fastest_cores(begin, end, room, level);
   } else {
-    cores = wanted(task, outlook, room, now_ns);
+    cores = wanted(task, outlook, room, view.pace, now_ns);
   }
   cores = std::clamp(cores, 1, room);
   end = plan.cut(begin, end, cores, level, options_.max_block_ns);
@@ -136,7 +140,8 @@ int32_t DeadlinePolicy::kept_cores(const View& view, int32_t worker, const Outlo
   for (int32_t w = 0; w < view.workers.size(); ++w) {
     const Running& running = view.workers[w];
     if (w == worker || running.task == kNone || running.waits()) continue;
-    const int64_t end_ns = std::max(now_ns, running.block_started_ns + running.block_expected_ns);
+    const int64_t end_ns =
+        std::max(now_ns, running.block_started_ns + at_pace(running.block_expected_ns, view.pace));
     if (end_ns - now_ns > options_.max_block_ns / 2 && !rank.is_endless()) continue;
     Task rest = view.tasks[running.task];
     rest.next_layer = running.layer_end;
@@ -145,10 +150,11 @@ int32_t DeadlinePolicy::kept_cores(const View& view, int32_t worker, const Outlo
       --rest.passes;
     }
     if (rest.passes < 1) continue;
-    const Outlook other = outlook(running.task, rest, total_cores_, end_ns);
+    const Outlook other = outlook(running.task, rest, total_cores_, view.pace, end_ns);
     if (other.is_endless() || other.laxity_ns < 0 || !before(view, other, rank)) continue;
-    if (best_ns(rest, running.cores_held) <= rest.deadline_ns - end_ns) continue;
-    kept += std::max(0, wanted(rest, other, total_cores_, end_ns) - running.cores_held);
+    const int64_t rest_ns = at_pace(best_ns(rest, running.cores_held), view.pace);
+    if (rest_ns <= rest.deadline_ns - end_ns) continue;
+    kept += std::max(0, wanted(rest, other, total_cores_, view.pace, end_ns) - running.cores_held);
   }
   return kept;
 }
@@ -213,7 +219,8 @@ Decision DeadlinePolicy::begin(const View& view, int32_t worker, int64_t now_ns)
   for (int32_t w = 0; w < view.workers.size() && room > 0; ++w) {
     if (w == worker || !view.workers[w].waits()) continue;
     const Outlook other = outlook(view, view.workers[w].task, total_cores_, now_ns);
-    if (before(view, other, urgent)) room -= wanted(view.tasks[other.task], other, room, now_ns);
+    if (before(view, other, urgent))
+      room -= wanted(view.tasks[other.task], other, room, view.pace, now_ns);
   }
   if (room < 1 && view.free_cores > 0) {
     return {.reason = Reason::kLessUrgent, .action = Action::kWait};
@@ -253,7 +260,7 @@ Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) 
     if (other.laxity_ns < 0) return;
     alone = false;
     if (room < 1 || !before(view, other, rank)) return;
-    room -= wanted(view.tasks[other.task], other, room, now_ns);
+    room -= wanted(view.tasks[other.task], other, room, view.pace, now_ns);
     ahead_ns += other.left_ns;
   };
   for (int32_t w = 0; w < view.workers.size(); ++w) {

@@ -40,6 +40,9 @@ namespace veltair::sched {
 // time needs: unless its rest is a short block it goes back into the queue, and begins again when
 // there is room. What it had computed is lost, as it would be if it were refused.
 //
+// All that is predicted is taken at the pace that the last blocks had: where a machine is slower
+// than when its profiles were measured, a task is late sooner, and gets more cores before it is.
+//
 // No paper has it. Ties go to the older task. A query that would be late is hopeless only when it
 // is certain by the profile, however long the queue is.
 class DeadlinePolicy final : public Policy {
@@ -71,9 +74,10 @@ class DeadlinePolicy final : public Policy {
   };
 
   Outlook outlook(const View& view, int32_t task, int32_t pool, int64_t now_ns) const;
-  Outlook outlook(int32_t id, const Task& task, int32_t pool, int64_t now_ns) const;
+  Outlook outlook(int32_t id, const Task& task, int32_t pool, int32_t pace, int64_t now_ns) const;
   static bool before(const View& view, const Outlook& a, const Outlook& b);
-  int32_t wanted(const Task& task, const Outlook& outlook, int32_t pool, int64_t now_ns) const;
+  int32_t wanted(const Task& task, const Outlook& outlook, int32_t pool, int32_t pace,
+                 int64_t now_ns) const;
   // Cores that running tasks which go before `rank` will take at the ends of their blocks.
   int32_t kept_cores(const View& view, int32_t worker, const Outlook& rank, int64_t now_ns) const;
   // Whether a task of this rank, which runs, would be put back for one that waits.

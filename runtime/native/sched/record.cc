@@ -116,6 +116,7 @@ void append_decision(std::string& text, Stamp stamp, int64_t now_ns, const Event
   json.field("event", name_of(event.kind)).field("worker", event.worker);
   json.field("free_cores", parts.free_cores).field("level", parts.level);
   if (parts.slowdown != kNone) json.field("slowdown", parts.slowdown);
+  if (parts.pace != kAsPredicted) json.field("pace", parts.pace);
   json.field("queue_length", parts.queue_length);
   append_tasks(json, "queue", parts.queue);
   append_tasks(json, "tasks", parts.tasks);
@@ -205,7 +206,8 @@ void Recorder::note(const Policy& policy, const View& view, const Event& event, 
              .queue_length = view.queue_length,
              .free_cores = view.free_cores,
              .level = view.level,
-             .slowdown = view.slowdown};
+             .slowdown = view.slowdown,
+             .pace = view.pace};
   made.is_whole = copy(view, policy.needs().queued);
   if (!made.is_whole) {
     queue_.resize(last.queue_end);
@@ -237,7 +239,8 @@ void Recorder::flush() {
                      .queue_length = each.queue_length,
                      .free_cores = each.free_cores,
                      .level = each.level,
-                     .slowdown = each.slowdown},
+                     .slowdown = each.slowdown,
+                     .pace = each.pace},
                     each.decision);
     last = each;
   }

@@ -94,6 +94,7 @@ class Recorder {
     int32_t free_cores = 0;
     int32_t level = 0;
     int32_t slowdown = kNone;
+    int32_t pace = kAsPredicted;
     bool is_whole = true;  // otherwise there was no room for its view
     size_t queue_end = 0;  // where its part of each of the tables ends
     size_t tasks_end = 0;

@@ -28,6 +28,7 @@ void RecordedView::set(const ViewParts& parts) {
           parts.free_cores);
   require(parts.level >= 0, "a level below 0", parts.level);
   require(parts.slowdown >= kNone, "a slow-down below 0", parts.slowdown);
+  require(parts.pace > 0, "a pace below 1", parts.pace);
   require(parts.queue_length >= static_cast<int64_t>(parts.queue.size()),
           "a queue with more tasks than its length", parts.queue_length);
   require(parts.queue_length == 0 || !parts.queue.empty(), "a queue without its head",
@@ -36,6 +37,7 @@ void RecordedView::set(const ViewParts& parts) {
   free_cores_ = parts.free_cores;
   level_ = parts.level;
   slowdown_ = parts.slowdown;
+  pace_ = parts.pace;
   set_tasks(parts);
   set_queue(parts);
   set_workers(parts);
@@ -111,7 +113,8 @@ View RecordedView::view() const {
           .total_cores = total_cores_,
           .free_cores = free_cores_,
           .level = level_,
-          .slowdown = slowdown_};
+          .slowdown = slowdown_,
+          .pace = pace_};
 }
 
 Decision RecordedView::decide(const Policy& policy, const Event& event, int64_t now_ns) const {

@@ -31,6 +31,7 @@ struct ViewParts {
   int32_t free_cores = 0;
   int32_t level = 0;
   int32_t slowdown = kNone;
+  int32_t pace = kAsPredicted;
 };
 
 // A view made again from its record, to ask a policy.
@@ -71,6 +72,7 @@ class RecordedView {
   int32_t free_cores_ = 0;
   int32_t level_ = 0;
   int32_t slowdown_ = kNone;
+  int32_t pace_ = kAsPredicted;
 };
 
 }  // namespace veltair::sched

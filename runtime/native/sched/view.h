@@ -63,6 +63,9 @@ class Table {
   int32_t size_ = 0;
 };
 
+// A pace at which blocks take what their profiles predict: millionths (pace.h).
+inline constexpr int32_t kAsPredicted = 1'000'000;
+
 // The state that decisions are made on.
 struct View {
   std::span<const ModelProfile> models;
@@ -76,6 +79,7 @@ struct View {
   // What was measured of it: the reference kernel's slow-down, in millionths. kNone: nothing was,
   // and `level` says. Each model has levels of its own, so each makes an index of it.
   int32_t slowdown = kNone;
+  int32_t pace = kAsPredicted;  // how long blocks take now for what is predicted: millionths
 };
 
 enum class EventKind : uint8_t {

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "native/sched/pace.h"
+
 namespace veltair::sim {
 
 using sched::Action, sched::Decision, sched::EventKind, sched::kNone, sched::Running, sched::Task;
@@ -59,7 +61,8 @@ sched::View Simulator::view(int32_t worker) const {
       .workers = {&workers_.data()->running, sizeof(Worker), static_cast<int32_t>(workers_.size())},
       .total_cores = options_.cores,
       .free_cores = free_cores_,
-      .level = 0};
+      .level = 0,
+      .pace = pace_};
   if (options_.memory.gbps > 0) {
     const auto draw = static_cast<uint64_t>(machine_.decisions);
     view.slowdown = options_.memory.told_of(disturbance(worker), draw);
@@ -315,6 +318,7 @@ void Simulator::set_cores(int32_t worker, int32_t cores, int64_t cost_ns) {
 void Simulator::end_block(int32_t worker) {
   settle(worker);
   Running& running = workers_[worker].running;
+  pace_ = sched::next_pace(pace_, running, now_ns_);
   Task& task = tasks_[running.task];
   if (running.cores_held < running.cores_wanted) --lacking_count_;
   wanted_cores_ -= running.cores_wanted;
@@ -336,6 +340,7 @@ void Simulator::return_task(int32_t worker) {
   leave(worker);
   tasks_[task].next_layer = 0;
   link(task);
+  ++machine_.returns;
 }
 
 void Simulator::leave(int32_t worker) {

@@ -52,6 +52,7 @@ struct ModelTotals {
 struct MachineTotals {
   int64_t events = 0;
   int64_t decisions = 0;
+  int64_t returns = 0;  // of tasks, into the queue
   int64_t revocations = 0;
   int64_t first_ns = 0;          // the first arrival
   int64_t last_ns = 0;           // the last event
@@ -165,6 +166,7 @@ class Simulator {
   const sched::Needs needs_;
   std::vector<std::vector<sched::ModelPlan>> plans_;  // [model][level whose versions run]
 
+  int32_t pace_ = sched::kAsPredicted;
   int64_t now_ns_ = 0;
   int64_t sequence_ = 0;
   std::priority_queue<BlockEnd, std::vector<BlockEnd>, std::greater<>> ends_;

@@ -28,7 +28,7 @@ from veltair.eval.capacity.report.findings import Findings
 from veltair.eval.capacity.report.gantt import chart, describe, runs
 from veltair.eval.capacity.report.page import render
 from veltair.eval.capacity.report.tables import all_tables
-from veltair.eval.capacity.result import RESULT_FILE, read, write
+from veltair.eval.capacity.result import MEASURED, RESULT_FILE, read, write
 from veltair.eval.latency_figures import Figures
 from veltair.eval.page.plot import SHAPES, Plot, linear, rows
 from veltair.eval.page.text import number_text
@@ -102,7 +102,7 @@ def test_every_capacity_is_in_its_figure_and_other_states_are_words() -> None:
         assert states == [
             found.state(workload, name)
             for name in (*OURS, *PEERS)
-            if found.state(workload, name) not in {"found", "noisy"}
+            if found.state(workload, name) not in MEASURED
         ]
     heavy = [m.text for m in marks(figures.capacities(found, "heavy"), "text", "state")]
     assert heavy == ["unmeetable", "unmeetable", "failed", "skipped"]

@@ -16,7 +16,6 @@ Arrays = Mapping[str, NDArray[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
 
 ENGINES = ("onnxruntime", "openvino")
-_DRAWN_BELOW = 100  # valid as an index into any usual table
 
 
 class Session(Protocol):
@@ -46,14 +45,15 @@ def load(engine: str, onnx: str, shapes: Shapes, threads: int, spinning: bool = 
 
 
 def draw_inputs(shapes: Shapes, dtypes: Mapping[str, str]) -> dict[str, NDArray[Any]]:
-    """Draws inputs of a model, the same each time: floats from [0, 1), integers below 100."""
+    """Draws inputs of a model, the same each time: floats from [0, 1), others 0 or 1.
+
+    So an integer is valid as an index into any table of two rows, as BERT's of segments.
+    """
     random = np.random.default_rng(0)
     return {
         name: random.random(shape, np.float32).astype(dtypes[name])
         if np.issubdtype(np.dtype(dtypes[name]), np.floating)
-        else random.integers(0, 2 if dtypes[name] == "bool" else _DRAWN_BELOW, shape).astype(
-            dtypes[name]
-        )
+        else random.integers(0, 2, shape).astype(dtypes[name])
         for name, shape in shapes.items()
     }
 

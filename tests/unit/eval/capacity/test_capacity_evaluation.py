@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from queueing_system import (
     QueueingSystem,
@@ -22,9 +25,12 @@ from veltair.eval.capacity.progress import EvalProgress
 from veltair.eval.capacity.result import Capacity, Result, read, write
 from veltair.eval.capacity.stages import Plan
 from veltair.eval.capacity.summary import notes, table
+from veltair.eval.capacity.system import Observed
 from veltair.eval.capacity.trials import Case, Trials
+from veltair.eval.capacity.workloads import RunSection
 from veltair.eval.patience import Patience
 from veltair.eval.points import PointStore
+from veltair.runtime.simulate.arrivals import Arrivals
 
 ANY = float("inf")  # runs that are worked out are disturbed by nothing
 PLAN = Plan(repetitions=2, most_others=ANY, loads=(0.75, 1.5), solo_queries=3)
@@ -106,6 +112,58 @@ def test_the_best_setting_is_found_and_taken(tmp_path: Path) -> None:
     assert {each.setting for each in result.trials if each.purpose != "grid"} == {"fast"}
 
 
+class TiringSystem(QueueingSystem):
+    """Fast at one of its settings as long as nobody asks for long."""
+
+    def __init__(self, tired_ms: float) -> None:
+        super().__init__("peer", {"steady": 14, "tires": 8}, kind="peer")
+        self._tired_ms = tired_ms
+
+    def replay(self, arrivals: Arrivals) -> Observed:
+        if len(arrivals.time_ns) > 2000:
+            self._service_ms["tires"] = self._tired_ms
+        return super().replay(arrivals)
+
+
+@pytest.mark.parametrize(("tired_ms", "best"), [(50, "steady"), (15, "steady"), (13, "tires")])
+def test_a_setting_that_short_runs_flatter_is_not_taken_for_the_best(
+    tmp_path: Path, tired_ms: float, best: str
+) -> None:
+    found = capacity(evaluate(tmp_path, [TiringSystem(tired_ms)], steady_case(40)), "peer")
+    assert (found.state, found.setting) == ("found", best)
+    expected = capacity_qps(min(tired_ms, 14) / 1000, 0.040, 0.95)
+    assert found.qps == pytest.approx((expected,) * 2, rel=0.1)
+
+
+class UnluckySystem(QueueingSystem):
+    """Its last query of the rare model is late unless there were many of them."""
+
+    def replay(self, arrivals: Arrivals) -> Observed:
+        observed = super().replay(arrivals)
+        (rare,) = np.nonzero(arrivals.model == 1)
+        if 0 < len(rare) < 20:
+            observed.end_ns[rare[-1]] += 10**9
+        return observed
+
+
+def test_a_longer_run_decides_where_a_rare_model_had_too_few_queries(tmp_path: Path) -> None:
+    case = steady_case(30, 1000)
+    often, rare = case.facts.models
+    models = (replace(often, share=0.99), replace(rare, share=0.01))
+    case = replace(
+        case,
+        facts=replace(case.facts, models=models),
+        run=RunSection(min_seconds=1, min_queries=30, max_seconds=20),
+    )
+    result = evaluate(tmp_path, [UnluckySystem("queue", 10)], case)
+    expected = capacity_qps(0.010, 0.030, 0.95)
+    assert capacity(result, "queue").qps == pytest.approx((expected,) * 2, rel=0.1)
+    runs = [each for each in result.trials if (each.purpose, each.repetition) == ("search", 0)]
+    decided = [b for a, b in pairwise(runs) if a.rate_qps == b.rate_qps]
+    assert any(each.met for each in decided)
+    assert all(each.figures["model1"].queries > 20 for each in decided)
+
+
 def test_systems_take_turns(tmp_path: Path) -> None:
     systems = [QueueingSystem(name, 10) for name in ("a", "b")]
     result = evaluate(tmp_path, systems, steady_case(30))
@@ -179,7 +237,7 @@ def test_a_machine_that_others_use_decides_nothing(tmp_path: Path) -> None:
         system = QueueingSystem("queue", service_ms)
         result = evaluate(tmp_path / f"{service_ms}", [system], steady_case(30), plan=plan)
         found = capacity(result, "queue")
-        assert found.state == "noisy"
+        assert found.state == "disturbed"
         assert "of the processors" in found.note
 
 

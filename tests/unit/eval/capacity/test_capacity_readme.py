@@ -41,13 +41,13 @@ def test_what_was_measured_comes_before_what_was_simulated(tmp_path: Path) -> No
 
 def test_why_no_winner_is_named_is_said(tmp_path: Path) -> None:
     result = whole_result()
-    noisy = [
-        replace(each, state="noisy") if each.workload == "light" else each
+    disturbed = [
+        replace(each, state="disturbed") if each.workload == "light" else each
         for each in result.capacities
     ]
-    text = saved(tmp_path, here=replace(result, capacities=tuple(noisy)))
-    assert "No winner is named for light: the repetitions of" in text
-    assert "light: the repetitions" not in saved(tmp_path / "other", here=result)
+    text = saved(tmp_path, here=replace(result, capacities=tuple(disturbed)))
+    assert "No winner is named for light: others used the processors during" in text
+    assert "for light: others" not in saved(tmp_path / "other", here=result)
 
 
 def test_the_readme_has_what_the_saved_files_say() -> None:

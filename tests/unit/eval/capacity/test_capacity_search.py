@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
+from evaluations import figures
 
 from veltair.eval.capacity.result import Capacity
-from veltair.eval.capacity.search import highest_qps, spread, state_of
+from veltair.eval.capacity.search import highest_qps, spread, state_of, too_few_to_say
+from veltair.eval.latency_figures import Figures
 
 
 @pytest.mark.parametrize("capacity", [1.2, 7.0, 333.0])
@@ -42,6 +45,24 @@ def test_what_holds_at_every_rate_is_the_highest_asked() -> None:
     assert highest_qps(lambda _rate: True, 10, step=1.5, tolerance=0.02) > 10_000
 
 
+@pytest.mark.parametrize(
+    ("rare", "late", "few"),
+    [
+        (3, 1, True),  # comes in 14 of 100 runs of a system that keeps 95 %
+        (2, 2, False),  # in 1 of 400
+        (16, 2, True),  # in 19 of 100
+        (16, 3, False),  # in 4 of 100
+        (30, 2, False),  # enough queries
+    ],
+)
+def test_few_queries_of_a_rare_model_say_little(rare: int, late: int, few: bool) -> None:
+    often = in_time(400, 10)
+    assert too_few_to_say({"all": often, "a": often, "b": in_time(rare, late)}, 30, 95) is few
+    # Beside a model that has enough of them and doesn't keep its share, they don't matter.
+    never = in_time(400, 40)
+    assert not too_few_to_say({"all": never, "a": never, "b": in_time(rare, late)}, 30, 95)
+
+
 def test_repetitions_decide_the_state() -> None:
     assert state_of([0.0, 0.0], 0.2) == "unmeetable"
     assert state_of([10.0, 11.0, 10.5], 0.2) == "found"
@@ -49,6 +70,10 @@ def test_repetitions_decide_the_state() -> None:
     assert state_of([0.0, 2.0, 0.0], 0.2) == "noisy"
     assert spread([10.0, 12.0, 8.0]) == pytest.approx(0.4)
     assert spread([0.0, 0.0]) == math.inf
+
+
+def in_time(queries: int, late: int) -> Figures:
+    return replace(figures(1.0, 0.5, 1.0, queries=queries), satisfied_share=1 - late / queries)
 
 
 def capacity(system: str, *qps: float, state: str = "found") -> Capacity:
