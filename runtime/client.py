@@ -265,10 +265,11 @@ class LocalClient:
             UnavailableError: the server has died.
         """
         self._check_open()
+        was_gone = self._native.server_gone  # first: what it did before its end is there then
         ended = self._native.poll(limit)
         completions = [each for each in map(self._completion, ended) if each is not None]
-        if not completions:
-            self._check_server()
+        if was_gone and not ended:
+            raise _died()
         return completions
 
     def wait(self, timeout_s: float | None = None, limit: int = 1024) -> list[Completion]:
@@ -345,7 +346,7 @@ class LocalClient:
 
     def _check_server(self) -> None:
         if self._native.server_gone:
-            raise UnavailableError("the server has died; start it again and attach anew")
+            raise _died()
 
     def _find(self, model: str, version: int | None) -> int:
         versions = self._versions.get(model)
@@ -418,6 +419,10 @@ class LocalClient:
             reason = status.reason or status.state.name.lower()
             message = f"model {status.name!r} is not ready: {reason}"
         return RefusedError(message, verdict.why.name.lower())
+
+
+def _died() -> UnavailableError:
+    return UnavailableError("the server has died; start it again and attach anew")
 
 
 def _shaped(memory: NDArray[np.uint8], spec: TensorSpec) -> NDArray[Any]:

@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 MOST_DEFAULT_WORKERS = 8 + SPARE_WORKERS
 SESSION_FOLDER = "PRTE_MCA_prte_tmpdir_base"
 RANK = "OMPI_COMM_WORLD_RANK"
-# Faults are survived (ULFM), those of workers that were started in place of dead ones too; more
-# ranks than cores are no mistake, and the engine pins its threads itself.
+# Faults are survived (ULFM); more ranks than cores are no mistake, and the engine pins its threads
+# itself.
 MPIRUN_OPTIONS = (
     *("--with-ft", "ulfm"),
-    *("--prtemca", "state_base_recoverable", "1"),
     "--oversubscribe",
     *("--bind-to", "none"),
 )

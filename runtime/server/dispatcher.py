@@ -43,6 +43,7 @@ START_POLL_MS = 2
 DRAIN_POLL_MS = 5
 REPLACE_POLL_MS = 20  # while a dead worker's replacement starts
 END_S = 5.0  # for the workers' processes to end and for MPI to be left
+KILLED_S = 1.0  # for those that had to be killed
 CHECK_NS = 10_000_000_000  # between two integrity checks of an idle server
 
 _LOGGER = logging.getLogger(__name__)
@@ -277,11 +278,14 @@ class Dispatcher:
                 self._exit_code = 1
                 break
             self._tick(DRAIN_POLL_MS)
+        self._fail_queued()
+        if self._front is not None:
+            self._front.join(END_S)
+
+    def _fail_queued(self) -> None:
         lost = self._board.fail_queued("the server stopped before this query's turn")
         if lost:
             _LOGGER.error("%d accepted queries were not run", lost)
-        if self._front is not None:
-            self._front.join(END_S)
 
     def _is_busy(self) -> bool:
         return self._board.pending() > 0 or (self._front is not None and self._front.is_alive())
@@ -293,15 +297,20 @@ class Dispatcher:
         self._board.set_state(ipc.ServerState.STOPPED)
         self._rendezvous.close()
         self._listener.close()
-        end_ns = time.monotonic_ns() + int(END_S * 1e9)
+        self._await_workers(END_S)
+        self._members.kill()
+        self._await_workers(KILLED_S)
+        self._fail_queued()  # what workers have left at a boundary, or put back
+        self._fabric.has_left(END_S)
+
+    def _await_workers(self, timeout_s: float) -> None:
+        end_ns = time.monotonic_ns() + int(timeout_s * 1e9)
         while self._members.descriptors() and time.monotonic_ns() < end_ns:
             poll = select.poll()
             for descriptor in self._members.descriptors():
                 poll.register(descriptor, select.POLLIN)
             for descriptor, _ in poll.poll(START_POLL_MS):
                 self._members.bury(self._members.descriptors()[descriptor])
-        self._members.kill()
-        self._fabric.has_left(END_S)
 
 
 def say(line: str) -> None:

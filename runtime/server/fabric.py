@@ -1,39 +1,161 @@
-"""MPI as the server uses it: set up so that waiting costs nothing, and left without blocking.
+"""What joins the server's processes: MPI, and pipes to those that rank 0 itself has started.
 
 Open MPI spins in every blocking call, so nothing here blocks: messages are looked for with a probe
-from one thread a rank, at the pace of its heartbeat.
+from one thread a rank, at the pace of its heartbeat. It is set up so that waiting costs nothing,
+and left without blocking.
+
+Replacements of workers that died are not MPI's: `MPI_Comm_spawn` may never return where a process
+dies meanwhile (1 in some 50 pairs of deaths, with Open MPI 5.0.11: it waits in `PMIx_Lookup` for a
+process that waits in `PMIx_Init`), and rank 0 has more to do than to wait for it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import socket
+import struct
+import subprocess
+import sys
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+REPLACEMENT = "--replacement"  # the option of a worker that rank 0 has started: its end of a pipe
 _TAG = 1
+# A message of a pipe that stands still for so long is as good as its process's death.
+_STUCK_S = 5
+
+
+class LinkError(Exception):
+    """The process at the other end has ended, or takes nothing."""
+
+
+class Link(Protocol):
+    """A connection to one other process of the server."""
+
+    def send(self, message: object) -> None:
+        """Sends a picklable object; small ones leave at once.
+
+        Raises:
+            LinkError: it can't be sent.
+        """
+
+    def receive(self) -> Any:  # noqa: ANN401 # what `send` took
+        """Returns the next message, or None if there is none now.
+
+        Raises:
+            LinkError: there can be no more.
+        """
+
+
+class Home(Protocol):
+    """How a worker belongs to its server."""
+
+    def dispatcher(self) -> Link:
+        """Returns the link to rank 0."""
+
+    @property
+    def leaving(self) -> bool:
+        """Whether `leave` has been called: no more messages."""
+
+    def leave(self) -> None:
+        """Begins to leave; idempotent, and does not block."""
+
+    def has_left(self, timeout_s: float) -> bool:
+        """Waits until this process has left, for `timeout_s` at most; says whether it has."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Link:
-    """A connection to one other rank: a communicator and the rank's number in it."""
+class _MpiLink:
+    """A communicator and the other rank's number in it."""
 
     communicator: MPI.Comm
     rank: int
+    error: type[Exception]
 
     def send(self, message: object) -> None:
-        """Sends a picklable object; small ones leave at once."""
-        self.communicator.send(message, dest=self.rank, tag=_TAG)
+        try:
+            self.communicator.send(message, dest=self.rank, tag=_TAG)
+        except self.error as error:
+            raise LinkError(str(error)) from error
 
     def receive(self) -> Any:  # noqa: ANN401 # what `send` took
-        """Returns the next message, or None if there is none now."""
-        if not self.communicator.iprobe(source=self.rank, tag=_TAG):
-            return None
-        return self.communicator.recv(source=self.rank, tag=_TAG)
+        try:
+            if not self.communicator.iprobe(source=self.rank, tag=_TAG):
+                return None
+            return self.communicator.recv(source=self.rank, tag=_TAG)
+        except self.error as error:
+            raise LinkError(str(error)) from error
+
+
+class _PipeLink:
+    """One end of a pair of sockets."""
+
+    def __init__(self, end: socket.socket) -> None:
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            end.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _STUCK_S, 0))
+        self._connection = Connection(end.detach())
+
+    def send(self, message: object) -> None:
+        try:
+            self._connection.send(message)
+        except OSError as error:
+            raise LinkError(str(error)) from error
+
+    def receive(self) -> Any:  # noqa: ANN401 # what `send` took
+        try:
+            return self._connection.recv() if self._connection.poll() else None
+        except (OSError, EOFError) as error:
+            raise LinkError(str(error)) from error
+
+
+def start_replacement() -> tuple[Link, subprocess.Popen[bytes]]:
+    """Starts one more worker as a child of this process; returns the link to it and the process.
+
+    Raises:
+        OSError: it can't be started.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        link = _PipeLink(ours)
+        descriptor = theirs.fileno()
+        command = ["-m", "veltair.runtime.server.main", REPLACEMENT, str(descriptor)]
+        process = subprocess.Popen(
+            [sys.executable, *command], stdin=subprocess.DEVNULL, pass_fds=[descriptor]
+        )
+    return link, process
+
+
+class Replacement:
+    """The membership of a worker that rank 0 has started, by the pipe that it was given."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Takes over the descriptor that `start_replacement` has named."""
+        self._link = _PipeLink(socket.socket(fileno=descriptor))
+        self._leaving = False
+
+    def dispatcher(self) -> Link:
+        """Returns the link to rank 0."""
+        return self._link
+
+    @property
+    def leaving(self) -> bool:
+        """Whether `leave` has been called: no more messages."""
+        return self._leaving
+
+    def leave(self) -> None:
+        """Leaves: there is nothing to wait for."""
+        self._leaving = True
+
+    def has_left(self, timeout_s: float) -> bool:
+        """Leaves; True."""
+        self.leave()
+        return True
 
 
 class Fabric:
@@ -51,37 +173,26 @@ class Fabric:
 
         self._mpi = MPI
         self._leaving: threading.Thread | None = None
-        parent = MPI.Comm.Get_parent()
-        self.is_replacement = parent != MPI.COMM_NULL
-        self._home = parent if self.is_replacement else MPI.COMM_WORLD
-        for communicator in (MPI.COMM_WORLD, MPI.COMM_SELF, self._home):
+        for communicator in (MPI.COMM_WORLD, MPI.COMM_SELF):
             communicator.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank: int = MPI.COMM_WORLD.rank
         self.size: int = MPI.COMM_WORLD.size
-        self.error: type[Exception] = MPI.Exception
 
     def broadcast(self, text: str) -> str:
         """Returns rank 0's text on every rank. Blocks, spinning: for the start only."""
-        answer: str = self._home.bcast(text, root=0)
+        answer: str = self._mpi.COMM_WORLD.bcast(text, root=0)
         return answer
 
     def dispatcher(self) -> Link:
         """Returns a worker's link to rank 0."""
-        return Link(communicator=self._home, rank=0)
+        return self._link(0)
 
     def workers(self) -> list[Link]:
         """Returns rank 0's links to the workers that it was started with."""
-        return [Link(communicator=self._home, rank=rank) for rank in range(1, self.size)]
+        return [self._link(rank) for rank in range(1, self.size)]
 
-    def spawn(self, command: list[str]) -> Link:
-        """Starts one more process; only the caller takes part, the other ranks are not disturbed.
-
-        Raises:
-            Exception: of the class `error`, where it can't be started.
-        """
-        link = self._mpi.COMM_SELF.Spawn(command[0], args=command[1:], maxprocs=1)
-        link.Set_errhandler(self._mpi.ERRORS_RETURN)
-        return Link(communicator=link, rank=0)
+    def _link(self, rank: int) -> Link:
+        return _MpiLink(communicator=self._mpi.COMM_WORLD, rank=rank, error=self._mpi.Exception)
 
     @property
     def leaving(self) -> bool:

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from veltair.runtime.errors import InputError, VeltairError
-from veltair.runtime.server.fabric import Fabric, rank_from_environment
+from veltair.runtime.server.fabric import (
+    REPLACEMENT,
+    Fabric,
+    Replacement,
+    rank_from_environment,
+)
 from veltair.runtime.server.guardian import enter_guarded
 
 if TYPE_CHECKING:
@@ -17,10 +22,10 @@ if TYPE_CHECKING:
 
     from veltair.runtime.config import ServeConfig
     from veltair.runtime.server.dispatcher import ServeOptions
+    from veltair.runtime.server.fabric import Home
     from veltair.runtime.server.repository import ServedModel
 
 LEAST_RANKS = 2
-_REPLACEMENT = "--replacement"  # the option of a worker that rank 0 has started
 
 
 class _Parser(argparse.ArgumentParser):
@@ -38,8 +43,12 @@ def main() -> NoReturn:
         if rank == 0:
             _parser().print_help()
         sys.exit(0)
-    enter_guarded(ends_server=rank == 0 and _REPLACEMENT not in arguments)
-    code = _serve(arguments)
+    if REPLACEMENT in arguments:
+        _set_up_logging()
+        code = _run_worker(Replacement(int(arguments[-1])))
+    else:
+        enter_guarded(ends_server=rank == 0)
+        code = _serve(arguments)
     # Not sys.exit: what MPI and threads leave behind must not hold the process up.
     sys.stdout.flush()
     sys.stderr.flush()
@@ -56,14 +65,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", type=Path, help="serve.toml")
     parser.add_argument("--http-port", type=int, help="TCP port; 0 takes any free one")
     parser.add_argument("--proxy", help="models of the interference level, proxy.json")
-    parser.add_argument(_REPLACEMENT, action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
 def _serve(arguments: Sequence[str]) -> int:
     _set_up_logging()
-    if _REPLACEMENT in arguments:
-        return _run_worker(Fabric())
     rank, size = rank_from_environment()
     try:
         if size < LEAST_RANKS:
@@ -154,10 +160,10 @@ def _run_dispatcher(fabric: Fabric, options: ServeOptions) -> int:
     return Dispatcher(fabric, options).run()
 
 
-def _run_worker(fabric: Fabric) -> int:
+def _run_worker(home: Home) -> int:
     from veltair.runtime.server.worker import WorkerRank  # noqa: PLC0415 # rank 0 doesn't need it
 
-    return WorkerRank(fabric).run()
+    return WorkerRank(home).run()
 
 
 def _refuse(error: str) -> int:

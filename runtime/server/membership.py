@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from veltair.runtime.server.fabric import LinkError, start_replacement
 from veltair.runtime.server.messages import Hello, Loaded, Plan, Stop
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable
 
     from veltair.runtime._native import ipc
@@ -32,10 +33,10 @@ class Member:
     Attributes:
         place: in the segment's worker table.
         link: to it.
-        pid: 0 until it has said hello.
-        descriptor: of its process, readable when it has ended; -1 until it has said hello.
+        pid: 0 until it has said hello, or been started here.
+        descriptor: of its process, readable when it has ended; -1 until `pid` is known.
         loaded: its answer to the plan; None until then.
-        is_replacement: whether it came for one that had died.
+        process: of one that came for one that had died: a child of this process.
     """
 
     place: int
@@ -43,7 +44,7 @@ class Member:
     pid: int = 0
     descriptor: int = -1
     loaded: Loaded | None = None
-    is_replacement: bool = False
+    process: subprocess.Popen[bytes] | None = None
 
 
 class Membership:
@@ -66,7 +67,6 @@ class Membership:
             plan_for: what the worker of a place, which may be a replacement, is to do.
             dead_after_ns: silence after which a worker is ended.
         """
-        self._fabric = fabric
         self._segment = segment
         self._board = board
         self._plan_for = plan_for
@@ -93,7 +93,7 @@ class Membership:
                 continue
             try:
                 message = member.link.receive()
-            except self._fabric.error:
+            except LinkError:
                 if member.descriptor < 0:  # it died before its hello: no descriptor can tell
                     self.bury(member)
                 continue
@@ -109,14 +109,13 @@ class Membership:
         del self.members[member.place]
         if member.descriptor >= 0:
             os.close(member.descriptor)
+        if member.process is not None:
+            member.process.wait()
         self._board.remove_worker(member.place)
         self._deaths.setdefault(member.place, []).append(time.monotonic_ns())
 
     def replace(self, place: int) -> bool:
-        """Starts a replacement, unless the place has seen too many deaths; returns whether it did.
-
-        Blocks this thread for some tenths of a second; no other rank takes part.
-        """
+        """Starts a replacement, unless too many have died here; returns whether it did."""
         since_ns = time.monotonic_ns() - DEATHS_NS
         recent = [death_ns for death_ns in self._deaths.get(place, ()) if death_ns > since_ns]
         if len(recent) >= MOST_DEATHS:
@@ -127,10 +126,9 @@ class Membership:
                 len(self.members),
             )
             return False
-        command = [sys.executable, "-m", "veltair.runtime.server.main", "--replacement"]
         try:
-            link = self._fabric.spawn(command)
-        except self._fabric.error as error:
+            link, process = start_replacement()
+        except OSError as error:
             _LOGGER.error(
                 "worker %d can't be replaced (%s); %d workers serve",
                 place,
@@ -138,7 +136,13 @@ class Membership:
                 len(self.members),
             )
             return False
-        self.members[place] = Member(place=place, link=link, is_replacement=True)
+        self.members[place] = Member(
+            place=place,
+            link=link,
+            pid=process.pid,
+            descriptor=os.pidfd_open(process.pid),  # not reaped yet, so that there is one
+            process=process,
+        )
         return True
 
     def end_silent(self, now_ns: int) -> None:
@@ -165,7 +169,7 @@ class Membership:
     def stop(self) -> None:
         """Tells all workers to leave MPI and to end when the segment says so."""
         for member in self.members.values():
-            with suppress(self._fabric.error):
+            with suppress(LinkError):
                 member.link.send(Stop())
 
     def kill(self) -> None:
@@ -174,13 +178,17 @@ class Membership:
             _kill(member)
 
     def _welcome(self, member: Member, hello: Hello) -> None:
+        if member.descriptor < 0:
+            try:
+                member.descriptor = os.pidfd_open(hello.pid)
+            except ProcessLookupError:
+                self.bury(member)
+                return
+            member.pid = hello.pid
         try:
-            member.descriptor = os.pidfd_open(hello.pid)
-        except ProcessLookupError:
-            self.bury(member)
-            return
-        member.pid = hello.pid
-        member.link.send(self._plan_for(member.place, member.is_replacement))
+            member.link.send(self._plan_for(member.place, member.process is not None))
+        except LinkError:  # it has died or hangs: its end is seen as any
+            _kill(member)
 
 
 def _kill(member: Member) -> None:

@@ -1,4 +1,4 @@
-"""What ranks say to each other over MPI: control only, no data of queries."""
+"""What rank 0 and workers say to each other: control only, no data of queries."""
 
 from __future__ import annotations
 

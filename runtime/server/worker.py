@@ -17,6 +17,7 @@ from veltair.runtime.errors import ArtifactError, VeltairError
 from veltair.runtime.model import load_native
 from veltair.runtime.policy_profile import to_profile
 from veltair.runtime.rendezvous import request_segment
+from veltair.runtime.server.fabric import LinkError
 from veltair.runtime.server.messages import Hello, Loaded, Plan, Stop
 from veltair.runtime.server.recording import OpenRecord
 from veltair.runtime.server.signals import SignalPipe
@@ -24,7 +25,7 @@ from veltair.runtime.server.signals import SignalPipe
 if TYPE_CHECKING:
     from veltair.runtime._native import Model as NativeModel
     from veltair.runtime._native import sched
-    from veltair.runtime.server.fabric import Fabric
+    from veltair.runtime.server.fabric import Home
 
 _LOGGER = logging.getLogger(__name__)
 _PLAN_POLL_S = 0.002
@@ -34,10 +35,10 @@ _LEAVE_MPI_S = 5.0
 class WorkerRank:
     """The control side of a worker: heartbeat, orders, signals. Its tasks run on native threads."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, home: Home) -> None:
         """Waits for rank 0's plan, and loads what it names."""
-        self._fabric = fabric
-        self._link = fabric.dispatcher()
+        self._home = home
+        self._link = home.dispatcher()
         self._signals = SignalPipe(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         self._link.send(Hello(pid=os.getpid()))
         plan = self._await_plan()
@@ -72,11 +73,11 @@ class WorkerRank:
                 return 1
             if self._signals.take():
                 self._segment.stop_requested = True
-                self._fabric.leave()
-            elif not self._fabric.leaving and isinstance(self._receive(), Stop):
-                self._fabric.leave()
+                self._home.leave()
+            elif not self._home.leaving and isinstance(self._receive(), Stop):
+                self._home.leave()
         self._server.join()
-        self._fabric.has_left(_LEAVE_MPI_S)
+        self._home.has_left(_LEAVE_MPI_S)
         return 0
 
     def _serve(self) -> None:
@@ -88,19 +89,19 @@ class WorkerRank:
     def _receive(self) -> object:
         try:
             return self._link.receive()
-        except self._fabric.error:  # rank 0 has died: its descriptor tells
+        except LinkError:  # rank 0 has died: its descriptor tells
             return None
 
     def _await_plan(self) -> Plan:
         while not self._signals.take():
             try:
                 message = self._link.receive()
-            except self._fabric.error:
+            except LinkError:
                 break  # rank 0 has died
             if isinstance(message, Plan):
                 return message
             if isinstance(message, Stop):  # to a replacement that has come too late
-                self._fabric.has_left(_LEAVE_MPI_S)
+                self._home.has_left(_LEAVE_MPI_S)
                 os._exit(0)
             time.sleep(_PLAN_POLL_S)
         os._exit(1)  # the server ended during its start: there is nothing to drain

@@ -55,6 +55,10 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
         time.sleep(0.01)
 
 
+def _is_ours(command: list[str]) -> bool:
+    return command[1:3] == ["-m", "veltair.runtime.server.main"]
+
+
 class RunningServer:
     """A server's processes and what they print. Use it in a `with`."""
 
@@ -127,7 +131,9 @@ class RunningServer:
         for process in self.tree():
             with suppress(psutil.NoSuchProcess):
                 command = process.cmdline()
-                if "veltair.runtime.server.main" not in command or process.children():
+                parent = process.parent()
+                # A rank's parent is its guardian, or, where it is a replacement, rank 0.
+                if parent is None or not (_is_ours(command) and _is_ours(parent.cmdline())):
                     continue
                 place = process.environ()["OMPI_COMM_WORLD_RANK"]
                 found["--replacement" in command, place, process.create_time()] = process

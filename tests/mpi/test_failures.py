@@ -63,6 +63,24 @@ def test_a_killed_worker_loses_no_query_and_is_replaced(server: RunningServer) -
         assert sum("has died; its query goes to another" in line for line in server.lines) == 3
 
 
+def test_a_death_is_seen_while_a_replacement_hangs(server: RunningServer) -> None:
+    with server:
+        server.wait_ready()
+        with server.client() as client:
+            fill(client, 30)
+            server.ranks()[1].kill()
+            wait_until(lambda: "--replacement" in server.ranks()[-1].cmdline())
+            replacement = server.ranks()[-1]
+            replacement.suspend()
+            server.ranks()[1].kill()
+            collect(client, 30)
+            replacement.resume()
+            wait_until(lambda: client.stats().workers_alive == WORKERS)
+        server.ranks()[0].send_signal(signal.SIGTERM)
+        assert server.wait_end() == 0
+        server.assert_gone()
+
+
 def test_a_hanging_worker_is_ended_and_replaced(server: RunningServer) -> None:
     with server:
         server.wait_ready()
