@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from veltair.eval.capacity.system import Observed
+    from veltair.eval.outcomes import Allowance
     from veltair.eval.served import Served
     from veltair.runtime.client import Completion, Slot
     from veltair.runtime.simulate.arrivals import Arrivals
@@ -133,7 +134,11 @@ def prefill(client: LocalClient, seed: int = 0) -> None:
 
 
 def replay(
-    client: Client, names: Sequence[str], arrivals: Arrivals, zero_ns: int | None = None
+    client: Client,
+    names: Sequence[str],
+    arrivals: Arrivals,
+    zero_ns: int | None = None,
+    allowance: Allowance | None = None,
 ) -> Observed:
     """Submits every query when it is due and waits for the last one's end.
 
@@ -142,11 +147,12 @@ def replay(
         names: of the models, by index.
         arrivals: when, and which model.
         zero_ns: time 0 of the run on the monotonic clock, soon; None: as soon as can be.
+        allowance: as of `Running.replay`.
 
     Raises:
         VeltairError: the server died, or a query was not answered.
     """
-    run = _Replay(client, names, arrivals, zero_ns)
+    run = _Replay(client, names, Outcomes(arrivals, zero_ns, allowance))
     with uncollected():
         run.send()
         run.finish()
@@ -210,16 +216,17 @@ def _ends(client: LocalClient) -> list[Completion]:
 class _Replay:
     """The state of one run."""
 
-    def __init__(
-        self, client: Client, names: Sequence[str], arrivals: Arrivals, zero_ns: int | None
-    ) -> None:
+    def __init__(self, client: Client, names: Sequence[str], outcomes: Outcomes) -> None:
         self._client = client
         self._names = names
         self._pending = 0
-        self.outcomes = Outcomes(arrivals, zero_ns)
+        self.outcomes = outcomes
 
     def send(self) -> None:
         for query, due_ns in enumerate(self.outcomes.due_ns):
+            if self.outcomes.is_lost:
+                self.outcomes.cut(query)
+                return
             left_ns = due_ns - time.monotonic_ns()
             if left_ns > 0:
                 time.sleep(left_ns / _NS_PER_S)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
+    from veltair.eval.outcomes import Allowance
     from veltair.runtime.simulate.arrivals import Arrivals
 
 MS = 1_000_000
@@ -98,22 +101,34 @@ class QueueingSystem:
         self._setting = setting
         yield self
 
-    def replay(self, arrivals: Arrivals) -> Observed:
+    def replay(self, arrivals: Arrivals, allowance: Allowance | None = None) -> Observed:
         self._before(self.replays)
         self.replays += 1
         service_ns = round(self._service_ms[self._setting] * MS)
         # The n-th ends when all since the last idleness have been served.
         order = np.arange(len(arrivals.time_ns))
         start_ns = np.maximum.accumulate(arrivals.time_ns - order * service_ns) + order * service_ns
-        count = len(order)
+        count = _sent(arrivals, start_ns + service_ns, allowance)
         return Observed(
-            submitted_ns=arrivals.time_ns + 1000,
-            start_ns=start_ns,
-            end_ns=start_ns + service_ns,
+            submitted_ns=arrivals.time_ns[:count] + 1000,
+            start_ns=start_ns[:count],
+            end_ns=start_ns[:count] + service_ns,
             outcome=np.zeros(count, np.int64),
             errors=(),
             busy_ns=count * service_ns,
         )
+
+
+def _sent(arrivals: Arrivals, end_ns: NDArray[np.int64], allowance: Allowance | None) -> int:
+    """How many queries are sent until more are late than the allowance has."""
+    sent = len(end_ns)
+    for model, most in enumerate(allowance.most_late if allowance else ()):
+        assert allowance is not None
+        late = (arrivals.model == model) & (end_ns - arrivals.time_ns > allowance.qos_ns[model])
+        late_ns = np.sort(end_ns[late])
+        if len(late_ns) > most:
+            sent = min(sent, int(np.searchsorted(arrivals.time_ns, late_ns[most])))
+    return sent
 
 
 def failing(after: int) -> Callable[[int], None]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from veltair.eval.capacity.system import Candidate, Observed
+    from veltair.eval.outcomes import Allowance
     from veltair.runtime.simulate.arrivals import Arrivals
 
 
@@ -51,8 +52,8 @@ class _Running:
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
 
-    def replay(self, arrivals: Arrivals) -> Observed:
-        return replay(_Client(), self._names, arrivals)
+    def replay(self, arrivals: Arrivals, allowance: Allowance | None = None) -> Observed:
+        return replay(_Client(), self._names, arrivals, allowance=allowance)
 
 
 class _Slot(Slot):

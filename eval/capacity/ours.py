@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from veltair.eval.capacity.result import Bar
     from veltair.eval.capacity.system import Candidate, Observed
+    from veltair.eval.outcomes import Allowance
     from veltair.eval.served import Served
     from veltair.runtime.client import LocalClient
     from veltair.runtime.simulate.arrivals import Arrivals
@@ -123,9 +124,9 @@ class OursRunning:
         """Of the server's HTTP, by which other clients attach."""
         return self._server.address
 
-    def replay(self, arrivals: Arrivals) -> Observed:
+    def replay(self, arrivals: Arrivals, allowance: Allowance | None = None) -> Observed:
         """See `Running.replay`."""
         pid = self._server.process.pid
         before = processor_ns(tree(pid))
-        observed = replay(self._client, self._names, arrivals)
+        observed = replay(self._client, self._names, arrivals, allowance=allowance)
         return replace(observed, busy_ns=used_ns(before, processor_ns(tree(pid))))

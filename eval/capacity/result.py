@@ -80,6 +80,8 @@ class Trial:
         disturbance: what else ran; None in a simulation.
         seconds: that the run took.
         errors: of queries that the system failed, each text once.
+        cut: whether it was ended when so many were late that it could not be met any more; the
+            figures are of the queries until then.
     """
 
     workload: str
@@ -95,6 +97,7 @@ class Trial:
     disturbance: Disturbance | None
     seconds: float
     errors: tuple[str, ...] = ()
+    cut: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

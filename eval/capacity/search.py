@@ -6,8 +6,10 @@ import math
 import statistics
 from typing import TYPE_CHECKING
 
+import numpy as np
 from scipy.special import bdtrc
 
+from veltair.eval.outcomes import Allowance
 from veltair.runtime.simulate.bisection import bisect, bracket
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from veltair.eval.capacity.result import State, WorkloadFacts
     from veltair.eval.latency_figures import Figures
+    from veltair.runtime.simulate.arrivals import Arrivals
 
 LOWEST_QPS = 1.0  # what can't be kept at it can't be kept
 HIGHEST_QPS = 20_000.0  # more than one thread sends in time
@@ -68,10 +71,42 @@ def too_few_to_say(figures: Mapping[str, Figures], min_queries: int, percentile:
         if name == "all" or not each.satisfied_share * 100 < percentile:
             continue
         late = round(each.queries * (1 - each.satisfied_share))
-        chance = bdtrc(late - 1, each.queries, 1 - percentile / 100)  # of so many, or more
-        if each.queries >= min_queries or chance <= _CHANCE:
+        if each.queries >= min_queries or not _by_chance(late, each.queries, percentile):
             return False
     return True
+
+
+def allowance(
+    facts: WorkloadFacts, arrivals: Arrivals, min_queries: int, percentile: float
+) -> Allowance:
+    """Returns how many queries may be late before a run can neither hold nor be too short to say.
+
+    Args:
+        facts: targets, by the models' indices.
+        arrivals: of the run.
+        min_queries: as of `too_few_to_say`.
+        percentile: the same.
+    """
+    queries = np.bincount(arrivals.model, minlength=len(facts.models)).tolist()
+    return Allowance(
+        qos_ns=tuple(model.qos_ns for model in facts.models),
+        most_late=tuple(_most_late(count, min_queries, percentile) for count in queries),
+    )
+
+
+def _most_late(queries: int, min_queries: int, percentile: float) -> int:
+    late = 0
+    while late < queries and (
+        (queries - late - 1) / queries * 100 >= percentile
+        or (queries < min_queries and _by_chance(late + 1, queries, percentile))
+    ):
+        late += 1
+    return late
+
+
+def _by_chance(late: int, queries: int, percentile: float) -> bool:
+    """Whether so many, or more, are not unlikely where just the share that is asked for is kept."""
+    return bool(bdtrc(late - 1, queries, 1 - percentile / 100) > _CHANCE)
 
 
 def state_of(found: Sequence[float], noise: float) -> State:

@@ -14,6 +14,7 @@ from veltair.eval.capacity.search import (
     FIRST_STEP,
     LOWEST_QPS,
     NEXT_STEP,
+    allowance,
     highest_qps,
     too_few_to_say,
 )
@@ -251,7 +252,11 @@ class Stages:
     ) -> bool:
         """Asks of a rate; a longer run decides where too few queries of a rare model were late."""
         trial = self._trial(entry, setting, run, purpose, repetition, rate_qps)
-        if trial.met or not too_few_to_say(trial.figures, run.min_queries, self._plan.percentile):
+        if (
+            trial.met
+            or trial.cut
+            or not too_few_to_say(trial.figures, run.min_queries, self._plan.percentile)
+        ):
             return trial.met
         longer = changed_run(run, seed=run.seed + LONGER_SEED, max_seconds=run.max_seconds * LONGER)
         return self._trial(entry, setting, longer, purpose, repetition, rate_qps).met
@@ -265,18 +270,10 @@ class Stages:
         repetition: int,
         rate_qps: float,
     ) -> Trial:
-        arrivals = poisson(entry.case.facts, run, rate_qps, repetition)
-        return self._ask(entry, setting, arrivals, rate_qps, purpose, repetition)
-
-    def _ask(
-        self,
-        entry: Entry,
-        setting: str,
-        arrivals: Arrivals,
-        rate_qps: float,
-        purpose: Purpose,
-        repetition: int,
-    ) -> Trial:
+        """Runs at a rate; where only the verdict counts, no longer than it takes to know it."""
+        facts = entry.case.facts
+        arrivals = poisson(facts, run, rate_qps, repetition)
+        may_be_cut = purpose in ("grid", "search")
         trial = self._trials(
             Ask(
                 system=entry.system,
@@ -286,6 +283,9 @@ class Stages:
                 rate_qps=rate_qps,
                 purpose=purpose,
                 repetition=repetition,
+                allowance=allowance(facts, arrivals, run.min_queries, self._plan.percentile)
+                if may_be_cut
+                else None,
             )
         )
         entry.failed_queries.update(trial.errors)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from veltair.eval.capacity.result import Bar
+    from veltair.eval.outcomes import Allowance
     from veltair.runtime.simulate.arrivals import Arrivals
 
 
@@ -45,6 +46,8 @@ class Candidate:
 class Observed:
     """What became of each query of a run; times from the run's time 0.
 
+    Q is the number of arrivals, or, where the run was cut, of those that were sent before.
+
     Attributes:
         submitted_ns: int64[Q], when the driver had handed it over: the rest of it after the arrival
             is the driver's lateness.
@@ -66,10 +69,11 @@ class Observed:
 class Running(Protocol):
     """A system that is up, has every model loaded and warm, and serves."""
 
-    def replay(self, arrivals: Arrivals) -> Observed:
+    def replay(self, arrivals: Arrivals, allowance: Allowance | None = None) -> Observed:
         """Sends every query when it is due, open loop, and waits for the last one's end.
 
-        Models are numbered as `System.running` was given them.
+        Models are numbered as `System.running` was given them. Once more queries are late than the
+        allowance has, no further ones are sent.
 
         Raises:
             VeltairError: the system died, or a query was not answered in time.

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from veltair.eval.capacity.system import Candidate, Observed, Running, System
     from veltair.eval.capacity.workloads import RunSection
     from veltair.eval.latency_figures import Figures
+    from veltair.eval.outcomes import Allowance
     from veltair.eval.patience import Patience
     from veltair.eval.points import PointStore
     from veltair.runtime.disturbance import Disturbance
@@ -70,6 +71,7 @@ class Ask:
         rate_qps: at which they were drawn.
         purpose: as of `Trial`.
         repetition: as of `Trial`.
+        allowance: by which it may be cut; None: it runs to its end.
     """
 
     system: System
@@ -79,6 +81,7 @@ class Ask:
     rate_qps: float
     purpose: Purpose
     repetition: int
+    allowance: Allowance | None = None
 
 
 class Trials:
@@ -131,7 +134,7 @@ class Trials:
             self._store.put(key, to_json(msgspec.to_builtins(measured)))
         else:
             measured = to_trial(kept)
-        trial = replace(measured, met=self._met(measured.figures))
+        trial = replace(measured, met=not measured.cut and self._met(measured.figures))
         self.done.append(trial)
         self.told(trial, kept is not None)
         return trial
@@ -185,21 +188,25 @@ class Trials:
     def _measure(self, ask: Ask) -> Trial:
         running = self._running(ask)
         begun_s = time.monotonic()
-        observed, disturbance = self._patience.quietest(partial(running.replay, ask.arrivals))
+        observed, disturbance = self._patience.quietest(
+            partial(running.replay, ask.arrivals, ask.allowance)
+        )
         return self._trial(ask, observed, disturbance, time.monotonic() - begun_s)
 
     def _trial(
         self, ask: Ask, observed: Observed, disturbance: Disturbance, seconds: float
     ) -> Trial:
+        sent = len(observed.end_ns)
         outcomes = Outcomes(
-            arrival_ns=ask.arrivals.time_ns,
-            model=ask.arrivals.model,
+            arrival_ns=ask.arrivals.time_ns[:sent],
+            model=ask.arrivals.model[:sent],
             start_ns=observed.start_ns,
             end_ns=observed.end_ns,
             outcome=observed.outcome,
             qos_ns=np.array([model.qos_ns for model in ask.case.facts.models], np.int64),
         )
-        late_ns = observed.submitted_ns - ask.arrivals.time_ns
+        late_ns = observed.submitted_ns - outcomes.arrival_ns
+        is_cut = sent < len(ask.arrivals.time_ns)
         figures = by_model(outcomes, ask.case.names)
         return Trial(
             workload=ask.case.facts.name,
@@ -208,13 +215,14 @@ class Trials:
             purpose=ask.purpose,
             repetition=ask.repetition,
             rate_qps=ask.rate_qps,
-            met=self._met(figures),
+            met=not is_cut and self._met(figures),
             figures=figures,
             core_usage=_core_usage(observed, len(self._cpus)),
             late_p99_ms=float(np.percentile(late_ns, 99)) / _NS_PER_MS,
             disturbance=disturbance,
             seconds=seconds,
             errors=observed.errors,
+            cut=is_cut,
         )
 
     def _met(self, figures: Mapping[str, Figures]) -> bool:
@@ -224,6 +232,7 @@ class Trials:
 
     def _key(self, ask: Ask) -> dict[str, Any]:
         arrivals = hashlib.sha256(ask.arrivals.time_ns.tobytes() + ask.arrivals.model.tobytes())
+        most_late = None if ask.allowance is None else list(ask.allowance.most_late)
         return self._circumstances | {
             "kind": "capacity trial",
             "system": ask.system.name,
@@ -235,6 +244,7 @@ class Trials:
             "workload": ask.case.facts.name,
             "cpus": list(self._cpus),
             "arrivals": arrivals.hexdigest(),
+            "most_late": most_late,
         }
 
 

@@ -18,6 +18,7 @@ from veltair.eval.capacity.peers import fcfs
 from veltair.eval.capacity.peers.alone.engines import ENGINES
 from veltair.eval.capacity.peers.in_process import InProcess
 from veltair.eval.capacity.system import Candidate
+from veltair.eval.outcomes import Allowance
 from veltair.runtime.errors import VeltairError
 from veltair.runtime.simulate.run import SERVED
 
@@ -83,6 +84,19 @@ def test_one_session_serves_in_the_order_of_arrival(
     with engine(name).running("1x1", models, CPUS[:1], tmp_path) as peer:
         found = peer.replay(arrivals([0] * 40, drawn))
     assert (found.start_ns[1:] >= found.end_ns[:-1]).all()
+
+
+def test_a_lost_run_is_cut_and_the_next_one_is_whole(
+    models: list[Candidate], tmp_path: Path
+) -> None:
+    asked = arrivals([i * 4_000_000 for i in range(100)], [i % 2 for i in range(100)])
+    with engine("onnxruntime").running("1x1", models, CPUS[:1], tmp_path) as peer:
+        cut = peer.replay(asked, Allowance(qos_ns=(1, 0), most_late=(4, 0)))
+        whole = peer.replay(asked)
+    assert 9 <= len(cut.end_ns) < 100
+    for run in (cut, whole):
+        assert (run.outcome == SERVED).all(), run.errors
+    assert len(whole.end_ns) == 100
 
 
 @two_processors

@@ -31,6 +31,7 @@ from veltair.eval.capacity.peers.http_client import Request
 from veltair.eval.capacity.peers.products import LitServe, MlServer, RayServe, raw_request
 from veltair.eval.capacity.peers.whole_server import ALONE, WholeServer
 from veltair.eval.capacity.system import Candidate
+from veltair.eval.outcomes import Allowance
 from veltair.runtime.errors import VeltairError
 from veltair.runtime.simulate.run import SERVED
 
@@ -111,6 +112,20 @@ def test_every_query_is_answered_and_the_servers_time_is_counted(
     assert (found.end_ns > found.submitted_ns).all()
     assert (found.start_ns == -1).all()
     assert 0 < found.busy_ns < len(CPUS) * (found.end_ns.max() + 10**9)
+
+
+def test_a_lost_run_is_cut_and_the_next_one_is_whole(
+    models: list[Candidate], tmp_path: Path, scratch: Path
+) -> None:
+    asked = arrivals([i * 2_000_000 for i in range(200)], [i % 2 for i in range(200)])
+    system = WholeServer(Program(tmp_path, NULL))
+    with system.running("openvino-1x2", models, CPUS, scratch) as peer:
+        cut = peer.replay(asked, Allowance(qos_ns=(1, 0), most_late=(4, 0)))
+        whole = peer.replay(asked)
+    assert 9 <= len(cut.end_ns) < 200
+    for run in (cut, whole):
+        assert (run.outcome == SERVED).all(), run.errors
+    assert len(whole.end_ns) == 200
 
 
 def test_a_server_and_what_it_started_stay_on_their_processors(

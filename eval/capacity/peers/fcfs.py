@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from veltair.eval.capacity.system import Observed
+    from veltair.eval.outcomes import Allowance
     from veltair.runtime.simulate.arrivals import Arrivals
 
 START_S = 300.0
@@ -67,8 +68,8 @@ class FirstComeFirstServed:
                     f"{self._what}: not ready within {START_S:.0f} s; {end_of(self._log)}"
                 )
 
-    def replay(self, arrivals: Arrivals) -> Observed:
-        """Sends every query when it is due and waits for the last one's end.
+    def replay(self, arrivals: Arrivals, allowance: Allowance | None = None) -> Observed:
+        """See `Running.replay`.
 
         Raises:
             VeltairError: a process ended, or nothing was answered for long.
@@ -76,8 +77,11 @@ class FirstComeFirstServed:
         pids = [process.pid for process in self._processes]
         before = processor_ns(pids)
         with uncollected():
-            ledger = Ledger(arrivals)
+            ledger = Ledger(arrivals, allowance)
             for query, due_ns in enumerate(ledger.due_ns):
+                if ledger.is_lost:
+                    ledger.cut(query)
+                    break
                 left_ns = due_ns - time.monotonic_ns()
                 if left_ns > 0:
                     time.sleep(left_ns / _NS_PER_S)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from veltair.eval.capacity.system import Observed
+    from veltair.eval.outcomes import Allowance
 
 # Below the servers' own 5, so that no query meets a connection that its server is just closing.
 _KEEP_ALIVE_S = 4
@@ -94,8 +95,8 @@ class HttpPeer:
         if found.errors:
             raise VeltairError(f"{self._what}: {found.errors[0]}; {end_of(self._log)}")
 
-    def replay(self, arrivals: Arrivals) -> Observed:
-        """Sends every query when it is due and waits for the last one's end.
+    def replay(self, arrivals: Arrivals, allowance: Allowance | None = None) -> Observed:
+        """See `Running.replay`.
 
         Raises:
             VeltairError: the server ended, or answered nothing for long.
@@ -103,8 +104,11 @@ class HttpPeer:
         before = processor_ns(tree(self._server.pid))
         look_s = 0.0
         with uncollected():
-            ledger = Ledger(arrivals)
+            ledger = Ledger(arrivals, allowance)
             for query, due_ns in enumerate(ledger.due_ns):
+                if ledger.is_lost:
+                    self._loop.call_soon_threadsafe(ledger.cut, query)
+                    break
                 left_ns = due_ns - time.monotonic_ns()
                 if left_ns > 0:
                     time.sleep(left_ns / _NS_PER_S)

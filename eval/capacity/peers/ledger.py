@@ -10,6 +10,7 @@ from veltair.runtime.simulate.run import QUEUE_FULL
 
 if TYPE_CHECKING:
     from veltair.eval.capacity.system import Observed
+    from veltair.eval.outcomes import Allowance
     from veltair.runtime.simulate.arrivals import Arrivals
 
 # Queries of a model that may wait or run at once; more are refused. The same as our server's slots:
@@ -26,13 +27,23 @@ class Ledger:
         left: queries that have neither ended nor been refused.
     """
 
-    def __init__(self, arrivals: Arrivals) -> None:
+    def __init__(self, arrivals: Arrivals, allowance: Allowance | None = None) -> None:
         """Lets the run begin in a moment."""
-        self._outcomes = Outcomes(arrivals)
+        self._outcomes = Outcomes(arrivals, allowance=allowance)
         self.due_ns = self._outcomes.due_ns
         self.model = self._outcomes.model
         self.left = len(self.due_ns)
         self._waiting = [0] * (max(self.model, default=0) + 1)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether more are late than the allowance has."""
+        return self._outcomes.is_lost
+
+    def cut(self, sent: int) -> None:
+        """Notes that only so many of the queries, the first ones, have been or will be sent."""
+        self._outcomes.cut(sent)
+        self.left -= len(self.due_ns) - sent
 
     def admit(self, query: int) -> bool:
         """Notes that a query is sent now, or refused; returns whether it is to be sent."""

@@ -28,6 +28,7 @@ from veltair.eval.capacity.summary import notes, table
 from veltair.eval.capacity.system import Observed
 from veltair.eval.capacity.trials import Case, Trials
 from veltair.eval.capacity.workloads import RunSection
+from veltair.eval.outcomes import Allowance
 from veltair.eval.patience import Patience
 from veltair.eval.points import PointStore
 from veltair.runtime.simulate.arrivals import Arrivals
@@ -119,10 +120,10 @@ class TiringSystem(QueueingSystem):
         super().__init__("peer", {"steady": 14, "tires": 8}, kind="peer")
         self._tired_ms = tired_ms
 
-    def replay(self, arrivals: Arrivals) -> Observed:
+    def replay(self, arrivals: Arrivals, allowance: Allowance | None = None) -> Observed:
         if len(arrivals.time_ns) > 2000:
             self._service_ms["tires"] = self._tired_ms
-        return super().replay(arrivals)
+        return super().replay(arrivals, allowance)
 
 
 @pytest.mark.parametrize(("tired_ms", "best"), [(50, "steady"), (15, "steady"), (13, "tires")])
@@ -138,12 +139,27 @@ def test_a_setting_that_short_runs_flatter_is_not_taken_for_the_best(
 class UnluckySystem(QueueingSystem):
     """Its last query of the rare model is late unless there were many of them."""
 
-    def replay(self, arrivals: Arrivals) -> Observed:
-        observed = super().replay(arrivals)
+    def replay(self, arrivals: Arrivals, allowance: Allowance | None = None) -> Observed:
+        observed = super().replay(arrivals, allowance)
         (rare,) = np.nonzero(arrivals.model == 1)
-        if 0 < len(rare) < 20:
+        if 0 < len(rare) < 20 and rare[-1] < len(observed.end_ns):
             observed.end_ns[rare[-1]] += 10**9
         return observed
+
+
+def test_only_runs_of_which_only_the_verdict_counts_are_cut(tmp_path: Path) -> None:
+    system = QueueingSystem("queue", {"a": 10, "b": 12})
+    result = evaluate(tmp_path, [system], steady_case(30), plan=replace(PLAN, loads=(1.5,)))
+    assert capacity(result, "queue").qps == pytest.approx(
+        (capacity_qps(0.010, 0.030, 0.95),) * 2, rel=0.1
+    )
+    cut = [trial for trial in result.trials if trial.cut]
+    assert {trial.purpose for trial in cut} == {"grid", "search"}
+    assert not any(trial.met for trial in cut)
+    assert min(trial.figures["all"].queries for trial in cut) < 1000
+    for trial in result.trials:
+        if trial.purpose in ("at_capacity", "sweep") or (trial.met and trial.purpose == "search"):
+            assert trial.figures["all"].queries == pytest.approx(4000, rel=0.1)
 
 
 def test_a_longer_run_decides_where_a_rare_model_had_too_few_queries(tmp_path: Path) -> None:

@@ -5,12 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from evaluations import figures
 
-from veltair.eval.capacity.result import Capacity
-from veltair.eval.capacity.search import highest_qps, spread, state_of, too_few_to_say
+from veltair.eval.capacity.result import Capacity, ModelTarget, WorkloadFacts
+from veltair.eval.capacity.search import (
+    allowance,
+    highest_qps,
+    spread,
+    state_of,
+    too_few_to_say,
+)
 from veltair.eval.latency_figures import Figures
+from veltair.runtime.simulate.arrivals import Arrivals
 
 
 @pytest.mark.parametrize("capacity", [1.2, 7.0, 333.0])
@@ -61,6 +69,31 @@ def test_few_queries_of_a_rare_model_say_little(rare: int, late: int, few: bool)
     # Beside a model that has enough of them and doesn't keep its share, they don't matter.
     never = in_time(400, 40)
     assert not too_few_to_say({"all": never, "a": never, "b": in_time(rare, late)}, 30, 95)
+
+
+@pytest.mark.parametrize("percentile", [95, 99, 99.9])
+@pytest.mark.parametrize("queries", [1, 3, 16, 29, 30, 100, 101, 1000])
+def test_with_one_late_query_more_than_allowed_no_run_holds_or_is_too_short(
+    queries: int, percentile: float
+) -> None:
+    facts = WorkloadFacts(
+        name="w", models=(ModelTarget(name="a", qos_ns=7, share=1.0),), targets="made up"
+    )
+    arrivals = Arrivals(
+        time_ns=np.arange(queries, dtype=np.int64), model=np.zeros(queries, np.int32)
+    )
+    found = allowance(facts, arrivals, 30, percentile)
+    assert found.qos_ns == (7,)
+    (most,) = found.most_late
+
+    def is_open(late: int) -> bool:
+        share = (queries - late) / queries
+        each = {"a": replace(figures(1.0, 0.5, 1.0, queries=queries), satisfied_share=share)}
+        holds = each["a"].satisfied_share * 100 >= percentile
+        return holds or too_few_to_say(each, 30, percentile)
+
+    assert is_open(most)
+    assert most == queries or not any(is_open(late) for late in range(most + 1, queries + 1))
 
 
 def test_repetitions_decide_the_state() -> None:
