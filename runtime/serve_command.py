@@ -157,7 +157,7 @@ def stop_server(mpirun_pid: int, number: signal.Signals = signal.SIGTERM) -> boo
         return False
     for rank in ranks:
         with suppress(psutil.Error):
-            if rank.environ().get(RANK) == "0" and "--replacement" not in rank.cmdline():
+            if rank.environ().get(RANK) == "0":
                 rank.send_signal(number)
                 return True
     return False

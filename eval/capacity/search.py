@@ -71,7 +71,7 @@ def too_few_to_say(figures: Mapping[str, Figures], min_queries: int, percentile:
         if name == "all" or not each.satisfied_share * 100 < percentile:
             continue
         late = round(each.queries * (1 - each.satisfied_share))
-        if each.queries >= min_queries or not _by_chance(late, each.queries, percentile):
+        if not _may_be_chance(late, each.queries, min_queries, percentile):
             return False
     return True
 
@@ -98,14 +98,16 @@ def _most_late(queries: int, min_queries: int, percentile: float) -> int:
     late = 0
     while late < queries and (
         (queries - late - 1) / queries * 100 >= percentile
-        or (queries < min_queries and _by_chance(late + 1, queries, percentile))
+        or _may_be_chance(late + 1, queries, min_queries, percentile)
     ):
         late += 1
     return late
 
 
-def _by_chance(late: int, queries: int, percentile: float) -> bool:
-    """Whether so many, or more, are not unlikely where just the share that is asked for is kept."""
+def _may_be_chance(late: int, queries: int, min_queries: int, percentile: float) -> bool:
+    """Whether so many of few, or more, are not unlikely where just the share asked for is kept."""
+    if queries >= min_queries:
+        return False
     return bool(bdtrc(late - 1, queries, 1 - percentile / 100) > _CHANCE)
 
 

@@ -134,7 +134,7 @@ class Trials:
             self._store.put(key, to_json(msgspec.to_builtins(measured)))
         else:
             measured = to_trial(kept)
-        trial = replace(measured, met=not measured.cut and self._met(measured.figures))
+        trial = replace(measured, met=self._met(measured.figures, measured.cut))
         self.done.append(trial)
         self.told(trial, kept is not None)
         return trial
@@ -215,7 +215,7 @@ class Trials:
             purpose=ask.purpose,
             repetition=ask.repetition,
             rate_qps=ask.rate_qps,
-            met=not is_cut and self._met(figures),
+            met=self._met(figures, is_cut),
             figures=figures,
             core_usage=_core_usage(observed, len(self._cpus)),
             late_p99_ms=float(np.percentile(late_ns, 99)) / _NS_PER_MS,
@@ -225,8 +225,10 @@ class Trials:
             cut=is_cut,
         )
 
-    def _met(self, figures: Mapping[str, Figures]) -> bool:
-        """Whether each model that was asked for had its share in time."""
+    def _met(self, figures: Mapping[str, Figures], is_cut: bool) -> bool:
+        """Whether each model that was asked for had its share in time; never where it was cut."""
+        if is_cut:
+            return False
         shares = [each.satisfied_share for name, each in figures.items() if name != "all"]
         return all(math.isnan(share) or share * 100 >= self._percentile for share in shares)
 
