@@ -16,6 +16,7 @@ from veltair.eval.docs.results import evaluations
 from veltair.eval.page.text import number_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from veltair.eval.capacity.report.findings import Spread
@@ -56,8 +57,11 @@ def _evaluation(folder: Path, result: Result) -> str:
     unsure = []
     for workload in found.workloads:
         each = verdict(found, workload)
-        cells = (*_side(each.ours), *_side(each.rival), _spread(each.ratio))
-        lines.append(f"| {' | '.join((workload, *cells))} |")
+        sides = (
+            *_side(each.ours, found, workload, found.ours),
+            *_side(each.rival, found, workload, found.rivals),
+        )
+        lines.append(f"| {' | '.join((workload, *sides, _spread(each.ratio)))} |")
         if each.undecided:
             unsure.append(f"{workload}: {each.undecided}.")
     if unsure:
@@ -71,9 +75,12 @@ def _where(found: Findings) -> str:
     return f"Measured on {measured_on(found)}"
 
 
-def _side(side: Side | None) -> tuple[str, str]:
+def _side(
+    side: Side | None, found: Findings, workload: str, systems: Sequence[str]
+) -> tuple[str, str]:
+    """A side's best and its rate; where none has one, what the searches ended in."""
     if side is None:
-        return "-", "-"
+        return "none", ", ".join(dict.fromkeys(found.state(workload, each) for each in systems))
     return f"`{side.system}`", _spread(side.qps)
 
 

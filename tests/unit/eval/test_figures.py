@@ -31,6 +31,15 @@ def test_a_pair_needs_twice_the_cores_of_one() -> None:
     assert by_policy["layer"].maximum > by_policy["veltair-as"].maximum
 
 
+def test_whole_models_keep_fewer_queries_in_time_on_more_cores_than_they_need() -> None:
+    found = {(p.policy, p.rate_qps): p.satisfied for p in granularity.sweep_of_model(1_000)}
+    planned = granularity.on_cores(granularity.allocation(1).average)
+    # By the profile two instances of 24 cores serve 241 queries a second, four of 16 serve 349.
+    assert found[granularity.on_cores(24), 300] < found[planned, 300] - 0.1
+    model = {p.rate_qps: p.satisfied for p in granularity.sweep(1_000) if p.policy == "model"}
+    assert {rate: found[planned, rate] for rate in granularity.RATES} == pytest.approx(model)
+
+
 def test_the_files_say_what_was_simulated(tmp_path: Path) -> None:
     write(tmp_path, 300)
     found = json.loads((tmp_path / "veltair_granularity.json").read_text())

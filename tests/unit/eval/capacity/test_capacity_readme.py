@@ -50,6 +50,19 @@ def test_why_no_winner_is_named_is_said(tmp_path: Path) -> None:
     assert "for light: others" not in saved(tmp_path / "other", here=result)
 
 
+def test_peers_without_a_rate_are_said_to_have_none(tmp_path: Path) -> None:
+    result = whole_result()
+    peers = {each.name for each in result.systems if each.kind == "peer"}
+    unmet = [
+        replace(each, state="unmeetable", qps=())
+        if each.workload == "light" and each.system in peers
+        else each
+        for each in result.capacities
+    ]
+    text = saved(tmp_path, here=replace(result, capacities=tuple(unmet)))
+    assert "| light | `veltair` | 241 (236 to 243) | none | unmeetable | - |" in text
+
+
 def test_the_readme_has_what_the_saved_files_say() -> None:
     readme = (ROOT / "README.md").read_text()
     assert in_readme(readme, section(ROOT), BEGIN, END) == readme
