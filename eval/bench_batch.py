@@ -41,7 +41,8 @@ def command(
 ) -> None:
     """Measure batches in turns with as many runs of one sample."""
     check_writable(json_file)
-    plan = Plan(budget_ns=round(seconds * 1e9), block_runs=3)
+    # A run is long: short turns, and many, since a machine's clock may change within seconds.
+    plan = Plan(budget_ns=round(seconds * 1e9), block_runs=1, most_rounds=1_000)
     usable = sorted(os.sched_getaffinity(0))
     counts = parse_counts(cores) or sorted({1, len(usable)})
     result: dict[str, Any] = {**origin(MODULE), "plan": asdict(plan), "cases": []}
