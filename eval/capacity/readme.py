@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from veltair.eval.bounds import README, in_readme
 from veltair.eval.capacity.report.findings import Findings
-from veltair.eval.capacity.report.summary import measured_on
+from veltair.eval.capacity.report.summary import measured_on, states
 from veltair.eval.capacity.report.verdicts import verdict
 from veltair.eval.capacity.result import read
 from veltair.eval.docs.results import evaluations
@@ -80,7 +80,7 @@ def _side(
 ) -> tuple[str, str]:
     """A side's best and its rate; where none has one, what the searches ended in."""
     if side is None:
-        return "none", ", ".join(dict.fromkeys(found.state(workload, each) for each in systems))
+        return "none", states(found, workload, systems) or "-"
     return f"`{side.system}`", _spread(side.qps)
 
 

@@ -66,9 +66,9 @@ def _workload(found: Findings, each: Verdict) -> Iterator[str]:
     if not found.rivals:
         yield "Nothing to compare with was asked for."
     if each.ours is None and found.ours:
-        yield f"None of ours has a capacity: {_states(found, each.workload, found.ours)}."
+        yield f"None of ours has a capacity: {states(found, each.workload, found.ours)}."
     if each.rival is None and found.rivals:
-        yield f"{_others(found, 'No')} has one: {_states(found, each.workload, found.rivals)}."
+        yield f"{_others(found, 'No')} has one: {states(found, each.workload, found.rivals)}."
     if each.ours is not None and each.rival is None:
         yield f"{_named(each.ours)}, the best of ours, keeps {_qps(each.ours.qps)}."
     elif each.rival is not None and each.ours is None:
@@ -112,7 +112,8 @@ def _others(found: Findings, begin: str) -> str:
     return f"{begin} {'baseline' if found.are_baselines else 'peer'}"
 
 
-def _states(found: Findings, workload: str, systems: Sequence[str]) -> str:
+def states(found: Findings, workload: str, systems: Sequence[str]) -> str:
+    """Says what the search of each of some systems ended in."""
     return "; ".join(f"{name} {found.state(workload, name)}" for name in systems)
 
 
