@@ -305,6 +305,7 @@ struct PolicyState {
   std::vector<veltair::sched::ModelProfile> models;
   std::vector<veltair::sched::Task> tasks;
   std::vector<veltair::sched::Running> workers;
+  veltair::sched::IdSet busy;
   int32_t queue_head = veltair::sched::kNone;
   int32_t queue_length = 0;
   int32_t total_cores = 0;
@@ -319,6 +320,7 @@ struct PolicyState {
             .queue_head = queue_head,
             .queue_length = queue_length,
             .workers = {workers.data(), sizeof(workers[0]), static_cast<int32_t>(workers.size())},
+            .busy = &busy,
             .total_cores = total_cores,
             .free_cores = free_cores,
             .level = level,
@@ -381,7 +383,9 @@ PolicyState make_state(std::vector<veltair::sched::ModelProfile> models,
                        std::vector<veltair::sched::Task> tasks, const std::vector<int32_t>& queue,
                        std::vector<veltair::sched::Running> workers, int32_t total_cores,
                        int32_t free_cores, int32_t level, int32_t slowdown, int32_t pace) {
-  PolicyState state{std::move(models), std::move(tasks), std::move(workers)};
+  const auto count = static_cast<int32_t>(workers.size());
+  PolicyState state{std::move(models), std::move(tasks), std::move(workers),
+                    veltair::sched::IdSet(count)};
   state.total_cores = total_cores;
   state.free_cores = free_cores;
   state.level = level;
@@ -398,8 +402,10 @@ PolicyState make_state(std::vector<veltair::sched::ModelProfile> models,
             " is there twice: one worker runs it, or the queue has it once");
     placed[task] = true;
   };
-  for (const auto& worker : state.workers) {
-    if (worker.task != veltair::sched::kNone) place(worker.task);
+  for (int32_t worker = 0; worker < count; ++worker) {
+    if (state.workers[worker].task == veltair::sched::kNone) continue;
+    place(state.workers[worker].task);
+    state.busy.insert(worker);
   }
   int32_t* link = &state.queue_head;
   for (const int32_t task : queue) {

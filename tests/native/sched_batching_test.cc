@@ -129,6 +129,34 @@ void test_id_set() {
   }
 }
 
+void test_id_set_is_walked_in_order() {
+  const auto walk = [](const IdSet& set) {
+    std::vector<int32_t> ids;
+    for (int32_t id : set) ids.push_back(id);
+    return ids;
+  };
+  for (const int32_t ids : {0, 1, 64, 65, 5000}) {
+    IdSet set(ids);
+    CHECK(walk(set).empty() && set.size() == 0);
+    std::vector<int32_t> inserted;
+    for (int32_t id = ids - 1; id >= 0; id -= 3) {
+      set.insert(id);
+      inserted.insert(inserted.begin(), id);
+    }
+    CHECK(walk(set) == inserted && set.size() == static_cast<int32_t>(inserted.size()));
+    set.clear();
+    CHECK(walk(set).empty() && set.empty());
+  }
+  IdSet far(200);
+  for (const int32_t id : {0, 63, 64, 199}) far.insert(id);
+  std::vector<int32_t> seen;
+  for (int32_t id : far) {  // an id may be erased once it has come
+    seen.push_back(id);
+    far.erase(id);
+  }
+  CHECK(seen == std::vector<int32_t>({0, 63, 64, 199}) && far.empty());
+}
+
 void test_indexed_heap() {
   IndexedHeap heap(5);
   heap.set(3, 30);
@@ -160,5 +188,6 @@ int main() {
   test_costs();
   test_placement();
   test_id_set();
+  test_id_set_is_walked_in_order();
   test_indexed_heap();
 }

@@ -36,17 +36,21 @@ struct State {
   std::vector<ModelProfile> models;
   std::vector<Task> tasks;
   std::vector<Running> workers = {};
+  mutable IdSet busy{64};
   int32_t queue_head = kNone;
   int32_t total_cores = 64;
   int32_t free_cores = 64;
   int32_t level = 0;
 
   View view() const {
+    const Table table(workers.data(), sizeof(Running), static_cast<int32_t>(workers.size()));
+    find_busy(table, busy);
     return {.models = models,
             .tasks = {tasks.data(), sizeof(Task), static_cast<int32_t>(tasks.size())},
             .queue_head = queue_head,
             .queue_length = queue_head == kNone ? 0 : 1,
-            .workers = {workers.data(), sizeof(Running), static_cast<int32_t>(workers.size())},
+            .workers = table,
+            .busy = &busy,
             .total_cores = total_cores,
             .free_cores = free_cores,
             .level = level};

@@ -64,11 +64,13 @@ Decision ask(const char* policy, int32_t pace, int64_t now_ns, const PolicyOptio
   const std::vector<Task> tasks = {{.model = 0, .next = 1, .deadline_ns = 20'000'000},
                                    {.model = 0, .deadline_ns = 40'000'000, .order = 1}};
   const std::vector<Running> workers(3);
+  const IdSet busy(3);
   const View view{.models = models,
                   .tasks = {tasks.data(), sizeof(Task), 2},
                   .queue_head = 0,
                   .queue_length = 2,
                   .workers = {workers.data(), sizeof(Running), 3},
+                  .busy = &busy,
                   .total_cores = 2,
                   .free_cores = 2,
                   .pace = pace};

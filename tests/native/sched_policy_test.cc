@@ -66,11 +66,14 @@ void test_model_policy() {
   tasks[2] = {.model = 0, .next_layer = 1};
   std::vector<Running> workers(2);
   workers[1].task = 2;
+  IdSet busy(2);
+  busy.insert(1);
   View view{.models = models,
             .tasks = {tasks.data(), sizeof(Task), 3},
             .queue_head = 1,
             .queue_length = 2,
             .workers = {workers.data(), sizeof(Running), 2},
+            .busy = &busy,
             .total_cores = 4,
             .free_cores = 1};
 

@@ -64,6 +64,7 @@ struct State {
   std::vector<ModelProfile> models = {small_model()};
   std::vector<Task> tasks = std::vector<Task>(8);
   std::vector<Running> workers = std::vector<Running>(2);
+  mutable IdSet busy{64};
 
   State() {
     for (int32_t t : {0, 3, 5, 7}) {
@@ -82,11 +83,14 @@ struct State {
                   .block_expected_ns = 600};
   }
   View view() const {
+    const Table table(workers.data(), sizeof(Running), static_cast<int32_t>(workers.size()));
+    find_busy(table, busy);
     return {.models = models,
             .tasks = {tasks.data(), sizeof(Task), 8},
             .queue_head = 7,
             .queue_length = 3,
-            .workers = {workers.data(), sizeof(Running), 2},
+            .workers = table,
+            .busy = &busy,
             .total_cores = 3,
             .free_cores = 2,
             .level = 1};

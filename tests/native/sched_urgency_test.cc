@@ -33,6 +33,7 @@ struct State {
                                       even(20'000'000, 10, 1'000'000, 500'000)};
   std::vector<Task> tasks;
   std::vector<Running> workers = std::vector<Running>(3);
+  mutable IdSet busy{64};
   int32_t queue_head = kNone;
   int32_t queue_length = 0;
   int32_t free_cores = 2;
@@ -56,11 +57,14 @@ struct State {
     free_cores -= cores;
   }
   View view() const {
+    const Table table(workers.data(), sizeof(Running), static_cast<int32_t>(workers.size()));
+    find_busy(table, busy);
     return {.models = models,
             .tasks = {tasks.data(), sizeof(Task), static_cast<int32_t>(tasks.size())},
             .queue_head = queue_head,
             .queue_length = queue_length,
-            .workers = {workers.data(), sizeof(Running), static_cast<int32_t>(workers.size())},
+            .workers = table,
+            .busy = &busy,
             .total_cores = 2,
             .free_cores = free_cores,
             .level = 0};

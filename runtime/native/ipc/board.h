@@ -260,7 +260,7 @@ class Board {
   bool drop_query(int32_t query);
 
   // workers.cc
-  sched::View view(const Scheduler& scheduler) const;
+  sched::View view(const Scheduler& scheduler);
   sched::Decision ask(const Scheduler& scheduler, const sched::Event& event, int64_t now_ns);
   void begin_block(Critical& critical, int32_t worker, const sched::Decision& decision,
                    int64_t now_ns);
@@ -313,6 +313,7 @@ class Board {
   const std::span<ModelRecord> models_;
   const std::span<QueryRecord> queries_;
   const std::span<TaskRecord> tasks_;
+  sched::IdSet busy_;  // room for `view`; under the mutex
   int die_at_step_ = 0;
 };
 

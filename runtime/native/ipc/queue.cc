@@ -32,7 +32,8 @@ Board::Board(std::shared_ptr<Segment> segment)
       clients_(segment_->clients()),
       models_(segment_->models()),
       queries_(segment_->queries()),
-      tasks_(segment_->tasks()) {}
+      tasks_(segment_->tasks()),
+      busy_(static_cast<int32_t>(workers_.size())) {}
 
 namespace {
 

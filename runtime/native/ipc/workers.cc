@@ -21,13 +21,17 @@ void Board::join(int32_t worker, int32_t pid, int64_t now_ns) {
   wake_for_work(critical);
 }
 
-sched::View Board::view(const Scheduler& scheduler) const {
+// The view is of now: it points at the records, and at one list of the busy workers for all views.
+sched::View Board::view(const Scheduler& scheduler) {
+  const sched::Table workers(&workers_.data()->running, sizeof(WorkerRecord),
+                             static_cast<int32_t>(workers_.size()));
+  sched::find_busy(workers, busy_);
   return {.models = scheduler.profiles,
           .tasks = {&tasks_.data()->task, sizeof(TaskRecord), static_cast<int32_t>(tasks_.size())},
           .queue_head = header_.queue_head,
           .queue_length = header_.queue_length,
-          .workers = {&workers_.data()->running, sizeof(WorkerRecord),
-                      static_cast<int32_t>(workers_.size())},
+          .workers = workers,
+          .busy = &busy_,
           .total_cores = header_.geometry.n_cores,
           .free_cores = header_.free_cores,
           .pace = header_.pace.load(std::memory_order_relaxed)};

@@ -18,10 +18,8 @@ constexpr int32_t kAlonePercent = 80;
 
 // Whether a worker other than this one has no task.
 bool has_idle_worker(const View& view, int32_t except) {
-  for (int32_t w = 0; w < view.workers.size(); ++w) {
-    if (w != except && view.workers[w].task == kNone) return true;
-  }
-  return false;
+  const int32_t idle = view.workers.size() - view.busy->size();
+  return idle > (view.busy->contains(except) ? 0 : 1);
 }
 
 }  // namespace
@@ -137,9 +135,9 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
 int32_t DeadlinePolicy::kept_cores(const View& view, int32_t worker, const Outlook& rank,
                                    int64_t now_ns) const {
   int32_t kept = 0;
-  for (int32_t w = 0; w < view.workers.size(); ++w) {
+  for (int32_t w : *view.busy) {
     const Running& running = view.workers[w];
-    if (w == worker || running.task == kNone || running.waits()) continue;
+    if (w == worker || running.waits()) continue;
     const int64_t end_ns =
         std::max(now_ns, running.block_started_ns + at_pace(running.block_expected_ns, view.pace));
     if (end_ns - now_ns > options_.max_block_ns / 2 && !rank.is_endless()) continue;
@@ -165,7 +163,7 @@ bool DeadlinePolicy::may_return(const View& view, const Outlook& rank) const {
 }
 
 bool DeadlinePolicy::some_may_return(const View& view, int64_t now_ns) const {
-  for (int32_t w = 0; w < view.workers.size(); ++w) {
+  for (int32_t w : *view.busy) {
     const Running& running = view.workers[w];
     if (running.waits() && may_return(view, outlook(view, running.task, total_cores_, now_ns))) {
       return true;
@@ -185,9 +183,9 @@ int64_t DeadlinePolicy::least_queued_laxity(const View& view, int64_t now_ns) co
 Decision DeadlinePolicy::revoke(const View& view, const Outlook& urgent, int64_t now_ns) const {
   Outlook richest;
   int32_t victim = kNone;
-  for (int32_t w = 0; w < view.workers.size(); ++w) {
+  for (int32_t w : *view.busy) {
     const Running& running = view.workers[w];
-    if (running.task == kNone || running.cores_held < 2) continue;
+    if (running.cores_held < 2) continue;
     const Outlook other = outlook(view, running.task, running.cores_held, now_ns);
     if (victim == kNone || other.laxity_ns > richest.laxity_ns) {
       richest = other;
@@ -216,8 +214,9 @@ Decision DeadlinePolicy::begin(const View& view, int32_t worker, int64_t now_ns)
   if (urgent.task == kNone) return {};
   int32_t room = view.free_cores;
   room -= kept_cores(view, worker, urgent, now_ns);
-  for (int32_t w = 0; w < view.workers.size() && room > 0; ++w) {
-    if (w == worker || !view.workers[w].waits()) continue;
+  for (int32_t w : *view.busy) {
+    if (room < 1) break;
+    if (!view.workers[w].waits()) continue;
     const Outlook other = outlook(view, view.workers[w].task, total_cores_, now_ns);
     if (before(view, other, urgent))
       room -= wanted(view.tasks[other.task], other, room, view.pace, now_ns);
@@ -263,7 +262,7 @@ Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) 
     room -= wanted(view.tasks[other.task], other, room, view.pace, now_ns);
     ahead_ns += other.left_ns;
   };
-  for (int32_t w = 0; w < view.workers.size(); ++w) {
+  for (int32_t w : *view.busy) {
     if (w != worker && view.workers[w].waits()) yield_to(view.workers[w].task);
   }
   if (queue_may_begin) {

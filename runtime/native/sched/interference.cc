@@ -19,9 +19,9 @@ bool soon_to_finish(const Running& running, int64_t now_ns) {
 
 OthersCores others_cores(const View& view, int32_t worker, int64_t now_ns) {
   OthersCores cores;
-  for (int32_t w = 0; w < view.workers.size(); ++w) {
+  for (int32_t w : *view.busy) {
+    if (w == worker) continue;
     const Running& running = view.workers[w];
-    if (w == worker || running.task == kNone) continue;
     cores.held += running.cores_held;
     if (!soon_to_finish(running, now_ns)) cores.disturbing += running.cores_held;
   }

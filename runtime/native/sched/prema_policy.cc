@@ -20,7 +20,7 @@ int64_t rounded_down(int64_t token) {
 template <typename Visit>
 void each_candidate(const View& view, int32_t own, bool with_queue, Visit visit) {
   if (own != kNone) visit(own);
-  for (int32_t w = 0; w < view.workers.size(); ++w) {
+  for (int32_t w : *view.busy) {
     const Running& running = view.workers[w];
     if (running.waits() && running.task != own) visit(running.task);
   }
@@ -29,7 +29,7 @@ void each_candidate(const View& view, int32_t own, bool with_queue, Visit visit)
 }
 
 bool waits_at_a_worker(const View& view, int32_t task) {
-  for (int32_t w = 0; w < view.workers.size(); ++w) {
+  for (int32_t w : *view.busy) {
     if (view.workers[w].task == task) return true;
   }
   return false;
@@ -68,15 +68,12 @@ int64_t PremaPolicy::token(const Task& task, int64_t now_ns) const {
 
 Decision PremaPolicy::decide(const View& view, const Event& event, int64_t now_ns) const {
   const int32_t own = event.kind == EventKind::kBlockEnd ? view.workers[event.worker].task : kNone;
-  bool idle_worker = event.kind == EventKind::kWorkerIdle;
-  for (int32_t w = 0; w < view.workers.size(); ++w) {
-    const Running& running = view.workers[w];
-    if (running.task == kNone) {
-      idle_worker = true;
-    } else if (w != event.worker && !running.waits()) {
+  for (int32_t w : *view.busy) {
+    if (w != event.worker && !view.workers[w].waits()) {
       return {.task = own, .reason = Reason::kOtherRuns, .action = Action::kWait};
     }
   }
+  const bool idle_worker = view.busy->size() < view.workers.size();
   int64_t most = -1;
   each_candidate(view, own, idle_worker,
                  [&](int32_t task) { most = std::max(most, token(view.tasks[task], now_ns)); });

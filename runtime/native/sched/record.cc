@@ -185,9 +185,8 @@ bool Recorder::copy(const View& view, int32_t queued) {
     if (queue_.size() == queue_.capacity()) return false;
     queue_.push_back({t, view.tasks[t]});
   }
-  for (int32_t w = 0; w < view.workers.size(); ++w) {
+  for (int32_t w : *view.busy) {
     const Running& running = view.workers[w];
-    if (running.task == kNone) continue;
     if (workers_.size() == workers_.capacity()) return false;
     workers_.push_back({w, running});
     tasks_.push_back({running.task, view.tasks[running.task]});

@@ -21,6 +21,7 @@ RecordedView::RecordedView(std::vector<ModelProfile> models, int32_t total_cores
   require(total_cores >= 1, "a machine has at least one core", total_cores);
   require(workers >= 1, "a machine has at least one worker", workers);
   workers_.resize(workers);
+  busy_ = IdSet(workers);
 }
 
 void RecordedView::set(const ViewParts& parts) {
@@ -79,6 +80,7 @@ void RecordedView::set_queue(const ViewParts& parts) {
 
 void RecordedView::set_workers(const ViewParts& parts) {
   std::fill(workers_.begin(), workers_.end(), Running{});
+  busy_.clear();
   int64_t cores = free_cores_;
   for (const NamedWorker& each : parts.workers) {
     Running running = each.running;
@@ -94,6 +96,7 @@ void RecordedView::set_workers(const ViewParts& parts) {
             each.index);
     cores += running.cores_held;
     workers_[each.index] = running;
+    busy_.insert(each.index);
   }
   require(cores <= total_cores_, "more cores, free and held, than there are", cores);
 }
@@ -110,6 +113,7 @@ View RecordedView::view() const {
           .queue_head = queue_head_,
           .queue_length = queue_length_,
           .workers = {workers_.data(), sizeof(Running), static_cast<int32_t>(workers_.size())},
+          .busy = &busy_,
           .total_cores = total_cores_,
           .free_cores = free_cores_,
           .level = level_,

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "native/sched/id_set.h"
 #include "native/sched/policy.h"
 #include "native/sched/profile.h"
 #include "native/sched/view.h"
@@ -67,6 +68,7 @@ class RecordedView {
   std::vector<int32_t> ids_;  // as the record has them, ascending
   std::vector<Task> tasks_;   // by place in `ids_`
   std::vector<Running> workers_;
+  IdSet busy_{0};
   int32_t queue_head_ = kNone;
   int32_t queue_length_ = 0;
   int32_t free_cores_ = 0;

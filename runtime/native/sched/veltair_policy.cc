@@ -34,9 +34,9 @@ std::vector<int32_t> form_blocks(const ModelPlan& plan, int32_t limit, int32_t l
 int32_t active_cores(const View& view, std::span<const ModelPlan> plans, int32_t task,
                      int32_t level) {
   int32_t sum = plans[view.tasks[task].model].average_cores(level);
-  for (int32_t w = 0; w < view.workers.size(); ++w) {
+  for (int32_t w : *view.busy) {
     const int32_t other = view.workers[w].task;
-    if (other == kNone || other == task) continue;
+    if (other == task) continue;
     sum += plans[view.tasks[other].model].average_cores(level);
   }
   return sum;

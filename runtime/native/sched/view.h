@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "native/sched/id_set.h"
 #include "native/sched/profile.h"
 
 namespace veltair::sched {
@@ -63,6 +64,14 @@ class Table {
   int32_t size_ = 0;
 };
 
+// Finds the workers that have a task.
+inline void find_busy(const Table<Running>& workers, IdSet& busy) {
+  busy.clear();
+  for (int32_t w = 0; w < workers.size(); ++w) {
+    if (workers[w].task != kNone) busy.insert(w);
+  }
+}
+
 // A pace at which blocks take what their profiles predict: millionths (pace.h).
 inline constexpr int32_t kAsPredicted = 1'000'000;
 
@@ -72,7 +81,8 @@ struct View {
   Table<Task> tasks;  // by task id; those that wait are linked from `queue_head`
   int32_t queue_head = kNone;
   int32_t queue_length = 0;
-  Table<Running> workers;  // by worker; `task == kNone`: idle
+  Table<Running> workers;       // by worker; `task == kNone`: idle
+  const IdSet* busy = nullptr;  // those that have a task; never null
   int32_t total_cores = 0;
   int32_t free_cores = 0;
   int32_t level = 0;  // of interference now, as an index into the profiles' levels

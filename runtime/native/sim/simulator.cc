@@ -27,6 +27,7 @@ Simulator::Simulator(const MachineOptions& options, std::vector<sched::ModelProf
       interference_(interference),
       recorder_(recorder),
       needs_(policy.needs()),
+      busy_(std::max(options.workers, 0)),
       free_cores_(options.cores) {
   if (options.cores < 1 || options.workers < 1 || options.max_queue < 1) {
     throw std::invalid_argument("a machine has cores, workers and room for a task in its queue");
@@ -59,6 +60,7 @@ sched::View Simulator::view(int32_t worker) const {
       .queue_head = queue_head_,
       .queue_length = queue_length_,
       .workers = {&workers_.data()->running, sizeof(Worker), static_cast<int32_t>(workers_.size())},
+      .busy = &busy_,
       .total_cores = options_.cores,
       .free_cores = free_cores_,
       .level = 0,
@@ -247,8 +249,9 @@ double Simulator::slowdown() const {
 double Simulator::disturbance(int32_t worker) const {
   int32_t cores = 0;
   double gbps = workers_[worker].gbps;
-  for (const Worker& other : workers_) {
-    if (&other == &workers_[worker] || other.running.cores_held == 0) continue;
+  for (int32_t w : busy_) {
+    const Worker& other = workers_[w];
+    if (w == worker || other.running.cores_held == 0) continue;
     if (sched::soon_to_finish(other.running, now_ns_)) continue;
     cores += other.running.cores_held;
     gbps += other.gbps;
@@ -280,7 +283,7 @@ void Simulator::spread() {
   const double slowdown = this->slowdown();
   if (std::abs(slowdown - spread_) < kSteady) return;
   spread_ = slowdown;
-  for (int32_t w = 0; w < options_.workers; ++w) {
+  for (int32_t w : busy_) {
     if (workers_[w].running.cores_held == 0) continue;
     settle(w);
     const double before_ns = block_ns(workers_[w], workers_[w].running.cores_held);
@@ -350,6 +353,7 @@ void Simulator::leave(int32_t worker) {
   workers_[worker].gbps = 0;
   running = {};
   idle_workers_.push_back(worker);
+  busy_.erase(worker);
 }
 
 // At a boundary: the worker holds its block's cores, or none if it waits.
@@ -430,7 +434,7 @@ void Simulator::dispatch() {
 
 void Simulator::top_up() {
   int32_t count = 0;
-  for (int32_t w = 0; w < options_.workers; ++w) {
+  for (int32_t w : busy_) {
     const Running& running = workers_[w].running;
     if (running.cores_held < running.cores_wanted) lacking_[count++] = w;
   }
@@ -453,7 +457,8 @@ void Simulator::top_up() {
 }
 
 void Simulator::resume_waiting() {
-  for (int32_t w = 0; w < options_.workers && free_cores_ > 0; ++w) {
+  for (int32_t w : busy_) {
+    if (free_cores_ == 0) return;
     if (!workers_[w].running.waits()) continue;
     --waiting_;
     continue_task(w);
@@ -472,6 +477,7 @@ void Simulator::begin_queued() {
       continue;
     }
     idle_workers_.pop_back();
+    busy_.insert(worker);
     workers_[worker].running = {.task = decision.task, .started_ns = now_ns_};
     queries_.start_ns[query_of_[decision.task]] = now_ns_;
     begin_block(worker, decision);

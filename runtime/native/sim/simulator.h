@@ -172,6 +172,7 @@ class Simulator {
   std::priority_queue<BlockEnd, std::vector<BlockEnd>, std::greater<>> ends_;
   std::vector<Worker> workers_;
   std::vector<int32_t> idle_workers_;  // a stack
+  sched::IdSet busy_;                  // the others
   std::vector<int32_t> lacking_;       // room for top_up
   int32_t waiting_ = 0;                // workers that wait at a boundary
   int32_t lacking_count_ = 0;          // running blocks with fewer cores than wanted
