@@ -104,7 +104,7 @@ class SchedulingConfig(_Section, frozen=True, kw_only=True):
             "(veltair-)?deadline)$",
             description="model: whole models; layer, block-N: blocks of 1 or N layers; prema: one "
             "task at a time, by tokens; partition: fixed core sets; veltair-as, veltair-ac, "
-            "veltair: adaptive blocks, versions, both; deadline: least laxity first; "
+            "veltair: adaptive blocks, versions, both; deadline: earliest deadline first; "
             "veltair-deadline: the same over adaptive blocks and versions",
         ),
     ] = "veltair-deadline"

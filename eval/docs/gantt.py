@@ -17,7 +17,7 @@ POLICIES = {
     "model": "whole models, first come, first served",
     "layer": "a decision at each layer",
     "veltair-as": "blocks by the dynamic threshold",
-    "veltair-deadline": "the same, least laxity first",
+    "veltair-deadline": "the same, earliest deadline first",
 }
 # One network with two targets: what is drawn is what the policies make of that.
 MODELS = (("strict", 15.0), ("relaxed", 40.0))

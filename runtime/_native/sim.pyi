@@ -18,6 +18,9 @@ class SharedMemory:
     ) -> None: ...
     def slowdown(self, busy: float, wanted_gbps: float) -> float: ...
 
+class Pace:
+    def __init__(self, *, pace: float, spread: float, memory_ns: int, seed: int) -> None: ...
+
 def simulate(
     *,
     models: Sequence[sched.ModelProfile],
@@ -32,6 +35,7 @@ def simulate(
     expand_if_shorter: bool,
     level: int | None,
     memory: SharedMemory | None = None,
+    pace: Pace | None = None,
     trace: bool,
     record: int | None = None,
 ) -> dict[str, Any]: ...

@@ -994,7 +994,8 @@ nb::dict simulate(const std::vector<veltair::sched::ModelProfile>& models, const
                   nb::handle arrival_ns, nb::handle model, int32_t cores, int32_t workers,
                   int32_t max_queue, int64_t conflict_ns, int64_t decision_ns,
                   bool expand_if_shorter, std::optional<int32_t> level,
-                  std::optional<veltair::sim::SharedMemory> memory, bool trace,
+                  std::optional<veltair::sim::SharedMemory> memory,
+                  std::optional<veltair::sim::PaceOptions> pace, bool trace,
                   std::optional<int> record) {
   const Buffer arrivals(arrival_ns, false);
   const Buffer kinds(model, false);
@@ -1015,6 +1016,7 @@ nb::dict simulate(const std::vector<veltair::sched::ModelProfile>& models, const
                                      .conflict_ns = conflict_ns,
                                      .decision_ns = decision_ns,
                                      .expand_if_shorter = expand_if_shorter,
+                                     .pace = pace.value_or(veltair::sim::PaceOptions{}),
                                      .memory = memory.value_or(veltair::sim::SharedMemory{}),
                                      .trace = trace},
                                     models, *policy.policy, *interference, recorder.get());
@@ -1040,10 +1042,18 @@ void bind_sim(nb::module_& parent) {
            }),
            nb::kw_only(), "gbps"_a, "pushed"_a, "highest"_a, "told"_a = true, "error"_a = 0.0)
       .def("slowdown", &SharedMemory::slowdown, "busy"_a, "wanted_gbps"_a);
+  using veltair::sim::PaceOptions;
+  nb::class_<PaceOptions>(m, "Pace").def(
+      nb::new_([](double pace, double spread, int64_t memory_ns, uint64_t seed) {
+        require(pace > 0 && spread >= 0 && memory_ns > 0,
+                "pace and memory_ns are above 0, spread is from 0");
+        return PaceOptions{.pace = pace, .spread = spread, .memory_ns = memory_ns, .seed = seed};
+      }),
+      nb::kw_only(), "pace"_a, "spread"_a, "memory_ns"_a, "seed"_a);
   m.def("simulate", &simulate, nb::kw_only(), "models"_a, "policy"_a, "arrival_ns"_a, "model"_a,
         "cores"_a, "workers"_a, "max_queue"_a, "conflict_ns"_a, "decision_ns"_a,
-        "expand_if_shorter"_a, "level"_a.none(), "memory"_a = nb::none(), "trace"_a,
-        "record"_a = nb::none());
+        "expand_if_shorter"_a, "level"_a.none(), "memory"_a = nb::none(), "pace"_a = nb::none(),
+        "trace"_a, "record"_a = nb::none());
 }
 
 // ---- ipc

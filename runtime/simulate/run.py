@@ -16,7 +16,7 @@ from veltair.runtime.record import Line, PolicyLine, make_header, recording
 from veltair.runtime.simulate.arrivals import Arrivals, make_arrivals
 from veltair.runtime.simulate.machine_profiles import shared_memory
 from veltair.runtime.simulate.profiles import load_profiles
-from veltair.runtime.simulate.scenario import Scenario
+from veltair.runtime.simulate.scenario import NS_PER_MS, Scenario
 
 SERVED, REFUSED, QUEUE_FULL = range(3)
 _WORKERS_A_CORE = 2
@@ -117,6 +117,12 @@ def _run(
         expand_if_shorter=machine.expand == "if_shorter",
         level=machine.level if machine.interference == "constant" else None,
         memory=_shared_memory(scenario),
+        pace=sim.Pace(
+            pace=machine.pace,
+            spread=machine.pace_spread,
+            memory_ns=round(machine.pace_memory_ms * NS_PER_MS),
+            seed=machine.pace_seed,
+        ),
         trace=trace,
         record=record,
     )

@@ -65,6 +65,21 @@ class MachineSection(Section, frozen=True, kw_only=True):
     decision_us: Annotated[
         float, Meta(ge=0, le=1e6, description="cost of a decision to the block that it begins")
     ] = 2.0
+    pace: Annotated[
+        float,
+        Meta(ge=0.01, le=100, description="what all takes for what profiles predict, the median"),
+    ] = 1.0
+    pace_spread: Annotated[
+        float,
+        Meta(ge=0, le=3, description="standard deviation of the pace's logarithm over time"),
+    ] = 0.0
+    pace_memory_ms: Annotated[
+        float,
+        Meta(ge=10, le=1e6, description="how long the pace stays as it is: its time constant"),
+    ] = 200.0
+    pace_seed: Annotated[
+        int, Meta(ge=0, le=2**31 - 1, description="of the pace over time, apart from the arrivals'")
+    ] = 1
     expand: Annotated[
         Literal["always", "if_shorter"],
         Meta(description="whether a block takes free cores whose cost makes it end later"),

@@ -89,12 +89,19 @@ void test_deadline_begins() {
   CHECK(decision.reason == Reason::kSpareCores && decision.expected_ns == 2'000'000);
   decision = ask("deadline", state, EventKind::kWorkerIdle, 0, 0, {.max_block_ns = 5'500'000});
   CHECK(decision.layer_end == 5);
-  // Of two that wait the one with less laxity (15 ms against 30), though it is younger.
+  // Of two that wait the one with the earlier deadline (20 ms against 50), though it is younger.
   const int32_t short_task = state.add(1, 0);
   state.enqueue(short_task);
   decision = ask("deadline", state, EventKind::kWorkerIdle, 0, 0);
-  CHECK(decision.task == short_task && decision.reason == Reason::kLeastLaxity);
+  CHECK(decision.task == short_task && decision.reason == Reason::kEarliestDeadline);
   CHECK(decision.cores == 1);  // 10 ms on one core are within 75 % of 20 ms
+  // Also where the other has less to spare: 1 ms against 15.
+  state.tasks[long_task].deadline_ns = 21'000'000;
+  decision = ask("deadline", state, EventKind::kWorkerIdle, 0, 0);
+  CHECK(decision.task == short_task);
+  state.tasks[long_task].deadline_ns = 20'000'000;  // a tie is the older one's
+  decision = ask("deadline", state, EventKind::kWorkerIdle, 0, 0);
+  CHECK(decision.task == long_task);
 }
 
 constexpr PolicyOptions kRefusing = {.refuse_late = true};
@@ -337,8 +344,8 @@ void test_deadline_revokes() {
   Decision decision = ask("deadline", state, EventKind::kWorkerIdle, 1, 0);
   CHECK(decision.task == short_task && decision.cores == 1);
   CHECK(decision.revoke_worker == 0 && decision.revoke_keep == 1);
-  // Not from a task that is as urgent, and never the last core.
-  state.tasks[0].deadline_ns = 19'000'000 + 15'000'000;
+  // Not from a task whose deadline is hardly later, and never the last core.
+  state.tasks[0].deadline_ns = 20'000'000 + 1'999'999;
   decision = ask("deadline", state, EventKind::kWorkerIdle, 1, 0);
   CHECK(decision.task == kNone && decision.reason == Reason::kNoCores);
   State spread;
@@ -391,7 +398,7 @@ void test_veltair_deadline() {
   // Half of its layers in time: one core is enough for the other half (20 ms of 40).
   decision = ask("veltair-deadline", state, EventKind::kBlockEnd, 0, 10'000'000);
   CHECK(decision.action == Action::kRun && decision.cores == 1);
-  CHECK(decision.reason == Reason::kLeastLaxity);
+  CHECK(decision.reason == Reason::kEarliestDeadline);
   // It has little time: two cores.
   decision = ask("veltair-deadline", state, EventKind::kBlockEnd, 0, 30'000'000);
   CHECK(decision.cores == 2 && decision.layer_end == 11);

@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "check.h"
+#include "native/sim/machine_pace.h"
 #include "native/sim/simulator.h"
 
 namespace {
 
 using namespace veltair::sched;
-using veltair::sim::MachineOptions, veltair::sim::Outcome, veltair::sim::Simulator;
+using veltair::sim::MachineOptions, veltair::sim::MachinePace, veltair::sim::PaceOptions,
+    veltair::sim::Outcome, veltair::sim::Simulator;
 
 // `layers` equal layers of `layer_ns` on one core, with a perfect speed-up up to 4.
 ModelProfile even(int64_t qos_ns, int32_t layers, int64_t layer_ns) {
@@ -47,6 +49,53 @@ void test_conflict() {
   CHECK(totals.core_ns == 2 * 2000 + 1 * 1500 + 2 * 1350 && totals.busy_ns == 2000 + 2850);
   CHECK(simulator.machine().max_cores == 3 && simulator.machine().max_cores_wanted == 4);
   CHECK(simulator.machine().last_ns == 3350 && simulator.segments().size() == 3);
+}
+
+void test_a_slow_machine() {
+  const ConstantInterference alone(0);
+  const std::vector<ModelProfile> models = {even(2000, 4, 1000)};
+  const auto policy = make_policy("model", 3, models);
+  MachineOptions slow = machine(3);
+  slow.pace.pace = 2;
+  Simulator simulator(slow, models, *policy, alone);
+  const std::vector<int64_t> arrivals = {0, 1000};
+  simulator.run(arrivals, std::vector<int32_t>{0, 0});
+  // As in test_conflict, and each part of it, the cost too, takes twice as long.
+  CHECK(simulator.queries().end_ns == (std::vector<int64_t>{4000, 6700}));
+  CHECK(simulator.models()[0].busy_ns == 9700);
+}
+
+void test_machine_pace() {
+  MachinePace even_pace({.pace = 2});
+  CHECK(even_pace.work_ns(10, 110) == 50 && even_pace.end_ns(10, 50) == 110);
+  CHECK_THROWS(MachinePace({.pace = 0}), std::invalid_argument);
+  CHECK_THROWS(MachinePace({.spread = -1}), std::invalid_argument);
+  CHECK_THROWS(MachinePace({.memory_ns = 0}), std::invalid_argument);
+
+  constexpr int64_t kMs = 1'000'000;
+  const PaceOptions options{.pace = 1.5, .spread = 0.3, .memory_ns = 10 * kMs, .seed = 7};
+  MachinePace pace(options);
+  double sum = 0;
+  double squares = 0;
+  constexpr int kMoments = 4000;
+  for (int i = 0; i < kMoments; ++i) {
+    const int64_t from_ns = (10 * kMs + 17) * i;
+    const int64_t end_ns = pace.end_ns(from_ns, kMs);
+    CHECK(std::abs(pace.work_ns(from_ns, end_ns) - kMs) <= 1);  // one is the other's inverse
+    const double logarithm = std::log(static_cast<double>(end_ns - from_ns) / kMs);
+    sum += logarithm;
+    squares += logarithm * logarithm;
+    // Whoever asks at other times, or another way round, hears the same.
+    if (i % 500 == 3) CHECK(MachinePace(options).end_ns(from_ns, kMs) == end_ns);
+  }
+  const double mean = sum / kMoments;
+  CHECK(std::abs(mean - std::log(1.5)) < 0.03);
+  CHECK(std::abs(std::sqrt(squares / kMoments - mean * mean) - 0.3) < 0.03);
+  const int64_t before_ns = pace.end_ns(5 * kMs, 3 * kMs);
+  pace.end_ns(int64_t{1} << 60, kMs);  // no walk through all that lies between
+  CHECK(pace.end_ns(5 * kMs, 3 * kMs) == before_ns);
+  MachinePace other({.pace = 1.5, .spread = 0.3, .memory_ns = 10 * kMs, .seed = 8});
+  CHECK(other.end_ns(5 * kMs, 3 * kMs) != before_ns);
 }
 
 // What a look throws ends the run where it is.
@@ -293,6 +342,8 @@ void test_bad_policies() {
 
 int main() {
   test_conflict();
+  test_a_slow_machine();
+  test_machine_pace();
   test_a_look_ends_the_run();
   test_expansion_that_would_not_help();
   test_queue_and_ties();

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -11,12 +12,16 @@ from hypothesis import strategies as st
 
 from veltair.runtime._native import sched, sim
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 REFUSING = {"refuse_late": True}
 POLICIES = [
     *((name, {}) for name in (*sched.policy_names(), "block-3")),
     *((name, REFUSING) for name in ("deadline", "veltair-deadline")),
 ]
 MS = 1_000_000
+UNEVEN = sim.Pace(pace=1.3, spread=0.3, memory_ns=10 * MS, seed=1)
 
 
 def profile(random: np.random.Generator, layers: int, qos_ms: int, levels: int) -> Any:  # noqa: ANN401
@@ -60,6 +65,7 @@ def loads(draw: st.DrawFn) -> dict[str, Any]:
         "decision_ns": draw(st.sampled_from([0, 2_000])),
         "expand_if_shorter": draw(st.booleans()),
         "level": draw(st.sampled_from([None, 0, 1])),
+        "pace": draw(st.sampled_from([None, UNEVEN])),
         "trace": True,
     }
 
@@ -80,21 +86,36 @@ def check_cores(found: dict[str, Any], cores: int) -> None:
         assert len(np.unique(now[:, 0])) == len(now)
 
 
+def blocks_of(segments: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """The layers of each block of one query in order: a block's cores may change amid it."""
+    blocks: list[tuple[int, int]] = []
+    for before, each in itertools.pairwise([np.full(8, -1), *segments]):
+        goes_on = (each[1:4] == before[1:4]).all() and each[6] == before[7]
+        if not goes_on:
+            blocks.append((int(each[2]), int(each[3])))
+    return blocks
+
+
 def check_layers(found: dict[str, Any], load: dict[str, Any]) -> None:
-    """A served query runs each layer once, in order; a refused one stops somewhere."""
-    segments = found["segments"]
+    """A served query runs each layer once, in order; a refused one stops somewhere.
+
+    One that was put back into the queue amid its layers begins again.
+    """
+    returns = 0
     for query, outcome in enumerate(found["outcome"]):
-        own = segments[segments[:, 0] == query]
+        own = found["segments"][found["segments"][:, 0] == query]
         own = own[np.argsort(own[:, 6], kind="stable")]
         assert (own[1:, 6] >= own[:-1, 7]).all()
-        blocks = list(dict.fromkeys(map(tuple, own[:, 2:4].tolist())))
+        layers = load["models"][load["model"][query]].layers
         reached = 0
-        for begin, end in blocks:
+        for begin, end in blocks_of(own):
+            if begin == 0 < reached < layers:
+                returns, reached = returns + 1, 0
             assert begin == reached < end
             reached = end
-        layers = load["models"][load["model"][query]].layers
         assert reached == layers if outcome == 0 else reached < layers
         assert found["end_ns"][query] >= load["arrival_ns"][query]
+    assert returns == found["machine"]["returns"]
 
 
 @pytest.mark.parametrize(("name", "options"), POLICIES)

@@ -53,24 +53,22 @@ DeadlinePolicy::DeadlinePolicy(std::string_view name, bool veltair_blocks, int32
   }
 }
 
-DeadlinePolicy::Outlook DeadlinePolicy::outlook(const View& view, int32_t task, int32_t pool,
+DeadlinePolicy::Outlook DeadlinePolicy::outlook(const View& view, int32_t task,
                                                 int64_t now_ns) const {
-  return outlook(task, view.tasks[task], pool, view.pace, now_ns);
+  return outlook(task, view.tasks[task], view.pace, now_ns);
 }
 
-DeadlinePolicy::Outlook DeadlinePolicy::outlook(int32_t id, const Task& task, int32_t pool,
-                                                int32_t pace, int64_t now_ns) const {
-  const int64_t left_ns = at_pace(best_ns(task, pool), pace);
-  if (task.deadline_ns == 0) return {id, kEndless, left_ns};
+DeadlinePolicy::Outlook DeadlinePolicy::outlook(int32_t id, const Task& task, int32_t pace,
+                                                int64_t now_ns) const {
+  const int64_t left_ns = at_pace(best_ns(task, total_cores_), pace);
   const int64_t laxity_ns = task.deadline_ns - now_ns - left_ns;
-  // Late is what all cores couldn't save, however few it could have now.
-  const bool is_late =
-      laxity_ns < 0 && task.deadline_ns - now_ns < at_pace(best_ns(task, total_cores_), pace);
-  return {id, is_late && !options_.refuse_late ? kEndless : laxity_ns, left_ns};
+  const bool serves_late = laxity_ns < 0 && !options_.refuse_late;
+  if (task.deadline_ns == 0 || serves_late) return {id, kEndless, kEndless, left_ns};
+  return {id, task.deadline_ns, laxity_ns, left_ns};
 }
 
 bool DeadlinePolicy::before(const View& view, const Outlook& a, const Outlook& b) {
-  if (a.laxity_ns != b.laxity_ns) return a.laxity_ns < b.laxity_ns;
+  if (a.deadline_ns != b.deadline_ns) return a.deadline_ns < b.deadline_ns;
   return view.tasks[a.task].order < view.tasks[b.task].order;
 }
 
@@ -127,7 +125,7 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
           .layer_end = end,
           .level = level,
           .cores = cores,
-          .reason = alone ? Reason::kSpareCores : Reason::kLeastLaxity,
+          .reason = alone ? Reason::kSpareCores : Reason::kEarliestDeadline,
           .action = Action::kRun,
           .expected_ns = plan.time_ns(begin, end, cores, level)};
 }
@@ -148,8 +146,8 @@ int32_t DeadlinePolicy::kept_cores(const View& view, int32_t worker, const Outlo
       --rest.passes;
     }
     if (rest.passes < 1) continue;
-    const Outlook other = outlook(running.task, rest, total_cores_, view.pace, end_ns);
-    if (other.is_endless() || other.laxity_ns < 0 || !before(view, other, rank)) continue;
+    const Outlook other = outlook(running.task, rest, view.pace, end_ns);
+    if (other.is_endless() || other.is_lost() || !before(view, other, rank)) continue;
     const int64_t rest_ns = at_pace(best_ns(rest, running.cores_held), view.pace);
     if (rest_ns <= rest.deadline_ns - end_ns) continue;
     kept += std::max(0, wanted(rest, other, total_cores_, view.pace, end_ns) - running.cores_held);
@@ -165,34 +163,34 @@ bool DeadlinePolicy::may_return(const View& view, const Outlook& rank) const {
 bool DeadlinePolicy::some_may_return(const View& view, int64_t now_ns) const {
   for (int32_t w : *view.busy) {
     const Running& running = view.workers[w];
-    if (running.waits() && may_return(view, outlook(view, running.task, total_cores_, now_ns))) {
+    if (running.waits() && may_return(view, outlook(view, running.task, now_ns))) {
       return true;
     }
   }
   return false;
 }
 
-int64_t DeadlinePolicy::least_queued_laxity(const View& view, int64_t now_ns) const {
-  int64_t least_ns = kEndless;
+int64_t DeadlinePolicy::earliest_queued_ns(const View& view, int64_t now_ns) const {
+  int64_t earliest_ns = kEndless;
   for (int32_t t = view.queue_head; t != kNone; t = view.tasks[t].next) {
-    least_ns = std::min(least_ns, outlook(view, t, total_cores_, now_ns).laxity_ns);
+    earliest_ns = std::min(earliest_ns, outlook(view, t, now_ns).deadline_ns);
   }
-  return least_ns;
+  return earliest_ns;
 }
 
 Decision DeadlinePolicy::revoke(const View& view, const Outlook& urgent, int64_t now_ns) const {
-  Outlook richest;
+  Outlook latest;
   int32_t victim = kNone;
   for (int32_t w : *view.busy) {
     const Running& running = view.workers[w];
     if (running.cores_held < 2) continue;
-    const Outlook other = outlook(view, running.task, running.cores_held, now_ns);
-    if (victim == kNone || other.laxity_ns > richest.laxity_ns) {
-      richest = other;
+    const Outlook other = outlook(view, running.task, now_ns);
+    if (victim == kNone || other.deadline_ns > latest.deadline_ns) {
+      latest = other;
       victim = w;
     }
   }
-  if (victim == kNone || richest.laxity_ns - options_.max_block_ns < urgent.laxity_ns) {
+  if (victim == kNone || latest.deadline_ns - options_.max_block_ns < urgent.deadline_ns) {
     return {.reason = Reason::kNoCores, .action = Action::kWait};
   }
   const int32_t held = view.workers[victim].cores_held;
@@ -205,8 +203,8 @@ Decision DeadlinePolicy::revoke(const View& view, const Outlook& urgent, int64_t
 Decision DeadlinePolicy::begin(const View& view, int32_t worker, int64_t now_ns) const {
   Outlook urgent;
   for (int32_t t = view.queue_head; t != kNone; t = view.tasks[t].next) {
-    const Outlook each = outlook(view, t, total_cores_, now_ns);
-    if (each.laxity_ns < 0) {
+    const Outlook each = outlook(view, t, now_ns);
+    if (each.is_lost()) {
       return {.task = t, .reason = Reason::kHopeless, .action = Action::kRefuse};
     }
     if (urgent.task == kNone || before(view, each, urgent)) urgent = each;
@@ -217,7 +215,7 @@ Decision DeadlinePolicy::begin(const View& view, int32_t worker, int64_t now_ns)
   for (int32_t w : *view.busy) {
     if (room < 1) break;
     if (!view.workers[w].waits()) continue;
-    const Outlook other = outlook(view, view.workers[w].task, total_cores_, now_ns);
+    const Outlook other = outlook(view, view.workers[w].task, now_ns);
     if (before(view, other, urgent))
       room -= wanted(view.tasks[other.task], other, room, view.pace, now_ns);
   }
@@ -232,31 +230,31 @@ Decision DeadlinePolicy::begin(const View& view, int32_t worker, int64_t now_ns)
 Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) const {
   const Running& running = view.workers[worker];
   const int32_t pool = view.free_cores + running.cores_held;
-  const Outlook own = outlook(view, running.task, total_cores_, now_ns);
-  if (own.laxity_ns < 0) {
+  const Outlook own = outlook(view, running.task, now_ns);
+  if (own.is_lost()) {
     return {.task = own.task, .reason = Reason::kHopeless, .action = Action::kRefuse};
   }
   if (pool < 1) return {.task = own.task, .reason = Reason::kNoCores, .action = Action::kWait};
   // One that holds cores gives them up only to a task that is more urgent by a whole block.
   Outlook rank = own;
-  if (running.cores_held > 0) rank.laxity_ns -= options_.max_block_ns;
+  if (running.cores_held > 0) rank.deadline_ns -= options_.max_block_ns;
   bool queue_may_begin = has_idle_worker(view, worker);
   int32_t room = pool;
   if (!own.is_endless()) {
     queue_may_begin = queue_may_begin || (view.queue_length > 0 && some_may_return(view, now_ns));
   } else if (!queue_may_begin) {
-    const int64_t queued_ns = least_queued_laxity(view, now_ns);
+    const int64_t queued_ns = earliest_queued_ns(view, now_ns);
     if (queued_ns < kEndless && may_return(view, own)) {
       return {.task = own.task, .reason = Reason::kReturned, .action = Action::kReturn};
     }
-    rank.laxity_ns = std::min(rank.laxity_ns, queued_ns);
+    rank.deadline_ns = std::min(rank.deadline_ns, queued_ns);
   }
   room -= kept_cores(view, worker, rank, now_ns);
   int64_t ahead_ns = 0;
   bool alone = true;
   const auto yield_to = [&](int32_t task) {
-    const Outlook other = outlook(view, task, total_cores_, now_ns);
-    if (other.laxity_ns < 0) return;
+    const Outlook other = outlook(view, task, now_ns);
+    if (other.is_lost()) return;
     alone = false;
     if (room < 1 || !before(view, other, rank)) return;
     room -= wanted(view.tasks[other.task], other, room, view.pace, now_ns);

@@ -1,4 +1,5 @@
-// `deadline` and `veltair-deadline`: cores go to the task with the least laxity.
+// `deadline` and `veltair-deadline`: cores go to the task with the earliest deadline that it can
+// meet.
 #pragma once
 
 #include <limits>
@@ -9,19 +10,24 @@
 
 namespace veltair::sched {
 
-// Laxity is deadline - now - predicted time left, on the cores that a task could have: those that
-// are free and those that it holds. At each block boundary:
-// - a task that can't make its deadline on all these cores is hopeless: it counts as one without a
+// At each block boundary:
+// - a task that can't make its deadline even on all cores is hopeless: it counts as one without a
 //   deadline from then on, or, with `refuse_late`, it is refused, or ended amid its layers;
-// - tasks with less laxity that wait are granted first; the worker's task gets what they leave. It
-//   waits at its boundary where they leave nothing, but only if it can afford to: if its laxity
-//   covers all that would go before it. Otherwise it would be lost as well, with the work that was
-//   spent on it;
+// - tasks with earlier deadlines that wait are granted first; the worker's task gets what they
+//   leave. It waits at its boundary where they leave nothing, but only if it can afford to: if its
+//   laxity, deadline - now - predicted time left on all cores, covers all that would go before it.
+//   Otherwise it would be lost as well, with the work that was spent on it;
 // - it takes the fewest cores on which it ends within `margin_percent` of the time that it has
 //   left; where nobody waits, the fastest count of all that are free;
 // - blocks are cut so that, as predicted, a boundary comes at least every `max_block_ns`.
-// A query that finds no free core takes half the cores of the running block with the most laxity,
-// if that has more than its own by at least `max_block_ns` and several cores.
+// A query that finds no free core takes half the cores of the running block with the latest
+// deadline, if that is later than its own by at least `max_block_ns` and has several cores.
+//
+// Laxity decides who can be in time, and not who goes first. By least laxity all that run at the
+// same time come to have equally little left, and a machine that is slower than predicted for a
+// while makes all of them late; by the earliest deadline the one that goes first ends with most of
+// its time left, and what is lost is lost by the last. Both keep all deadlines of one core that can
+// be kept, where predictions are exact.
 //
 // `veltair-deadline` forms its blocks by VELTAIR's threshold (cut in the same way), in the versions
 // for the level, and gives a block the fewest cores for its part of the time that is really left,
@@ -33,12 +39,12 @@ namespace veltair::sched {
 // if its block ends within half of `max_block_ns`, cores that come free are kept for it, idle,
 // unless a more urgent task takes them.
 //
-// A task without a deadline has endless laxity, so it gets what the others leave: nothing that one
-// which is running lacks, however long its block still takes. Where it holds a worker that the
-// queue needs, it is as urgent as the queue's most urgent, since that one can't begin before it has
-// ended. A late task counts as one without a deadline, but holds no worker that one which can be in
-// time needs: unless its rest is a short block it goes back into the queue, and begins again when
-// there is room. What it had computed is lost, as it would be if it were refused.
+// A task without a deadline gets what the others leave: nothing that one which is running lacks,
+// however long its block still takes. Where it holds a worker that the queue needs, it is as urgent
+// as the queue's most urgent, since that one can't begin before it has ended. A late task counts as
+// one without a deadline, but holds no worker that one which can be in time needs: unless its rest
+// is a short block it goes back into the queue, and begins again when there is room. What it had
+// computed is lost, as it would be if it were refused.
 //
 // All that is predicted is taken at the pace that the last blocks had: where a machine is slower
 // than when its profiles were measured, a task is late sooner, and gets more cores before it is.
@@ -67,14 +73,16 @@ class DeadlinePolicy final : public Policy {
   // What a decision has to know of one task.
   struct Outlook {
     int32_t task = kNone;
-    int64_t laxity_ns = 0;  // kEndless: without a deadline, or hopeless and to be served
+    int64_t deadline_ns = 0;  // kEndless: without one, or hopeless and to be served
+    int64_t laxity_ns = 0;    // the same
     int64_t left_ns = 0;
 
-    bool is_endless() const { return laxity_ns > kEndless / 2; }
+    bool is_endless() const { return deadline_ns > kEndless / 2; }
+    bool is_lost() const { return laxity_ns < 0; }
   };
 
-  Outlook outlook(const View& view, int32_t task, int32_t pool, int64_t now_ns) const;
-  Outlook outlook(int32_t id, const Task& task, int32_t pool, int32_t pace, int64_t now_ns) const;
+  Outlook outlook(const View& view, int32_t task, int64_t now_ns) const;
+  Outlook outlook(int32_t id, const Task& task, int32_t pace, int64_t now_ns) const;
   static bool before(const View& view, const Outlook& a, const Outlook& b);
   int32_t wanted(const Task& task, const Outlook& outlook, int32_t pool, int32_t pace,
                  int64_t now_ns) const;
@@ -83,7 +91,7 @@ class DeadlinePolicy final : public Policy {
   // Whether a task of this rank, which runs, would be put back for one that waits.
   bool may_return(const View& view, const Outlook& rank) const;
   bool some_may_return(const View& view, int64_t now_ns) const;
-  int64_t least_queued_laxity(const View& view, int64_t now_ns) const;
+  int64_t earliest_queued_ns(const View& view, int64_t now_ns) const;
   Decision begin(const View& view, int32_t worker, int64_t now_ns) const;
   Decision next(const View& view, int32_t worker, int64_t now_ns) const;
   Decision block(const View& view, const Outlook& outlook, int32_t room, bool alone,

@@ -56,9 +56,7 @@ class IdSet {
   bool empty() const { return levels_.back()[0] == 0; }
   bool contains(int32_t id) const { return (levels_[0][id / 64] >> (id % 64) & 1) != 0; }
 
-  Iterator begin() const {
-    return {levels_[0].data(), levels_[0].data() + levels_[0].size()};
-  }
+  Iterator begin() const { return {levels_[0].data(), levels_[0].data() + levels_[0].size()}; }
   std::default_sentinel_t end() const { return {}; }
 
   int32_t size() const {

@@ -60,8 +60,8 @@ std::string_view reason_text(Reason reason) {
       return "the shortest of the tasks whose token is high enough";
     case Reason::kOtherRuns:
       return "another task has the machine until its layer ends";
-    case Reason::kLeastLaxity:
-      return "the least laxity of those that wait, on the fewest cores for its time left";
+    case Reason::kEarliestDeadline:
+      return "the earliest deadline of those that wait, on the fewest cores for its time left";
     case Reason::kSpareCores:
       return "nobody else waits: more of the free cores than its time left asks for";
     case Reason::kLessUrgent:
@@ -71,7 +71,7 @@ std::string_view reason_text(Reason reason) {
     case Reason::kReturned:
       return "late, and the only worker for one that can be in time: it begins again later";
     case Reason::kNoCores:
-      return "no core is free, and no running block has cores and laxity to spare";
+      return "no core is free, and no running block of a later deadline has several";
   }
   return "";
 }

@@ -27,7 +27,7 @@ enum class Reason : uint8_t {
   kPartitionsBusy,
   kHighestToken,
   kOtherRuns,
-  kLeastLaxity,
+  kEarliestDeadline,
   kSpareCores,
   kLessUrgent,
   kHopeless,

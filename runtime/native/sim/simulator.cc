@@ -27,6 +27,7 @@ Simulator::Simulator(const MachineOptions& options, std::vector<sched::ModelProf
       interference_(interference),
       recorder_(recorder),
       needs_(policy.needs()),
+      machine_pace_(options.pace),
       busy_(std::max(options.workers, 0)),
       free_cores_(options.cores) {
   if (options.cores < 1 || options.workers < 1 || options.max_queue < 1) {
@@ -219,13 +220,15 @@ void Simulator::settle(int32_t worker) {
                            running.cores_wanted, running.cores_held, record.changed_ns, now_ns_});
     }
   }
-  record.left_ns = std::max<int64_t>(record.left_ns - passed_ns, 0);
+  const int64_t done_ns = machine_pace_.work_ns(record.changed_ns, now_ns_);
+  record.left_ns = std::max<int64_t>(record.left_ns - done_ns, 0);
   record.changed_ns = now_ns_;
 }
 
 void Simulator::foresee(int32_t worker) {
   Worker& record = workers_[worker];
-  ends_.push({now_ns_ + record.left_ns, sequence_++, worker, ++record.generation});
+  const int64_t end_ns = machine_pace_.end_ns(now_ns_, record.left_ns);
+  ends_.push({end_ns, sequence_++, worker, ++record.generation});
 }
 
 const sched::ModelPlan& Simulator::plan_of(const Worker& worker) const {
@@ -446,7 +449,8 @@ void Simulator::top_up() {
     const Running& running = record.running;
     const int32_t cores = std::min(running.cores_wanted, running.cores_held + free_cores_);
     if (options_.expand_if_shorter) {
-      const double left_ns = static_cast<double>(record.left_ns - (now_ns_ - record.changed_ns));
+      const int64_t done_ns = machine_pace_.work_ns(record.changed_ns, now_ns_);
+      const auto left_ns = static_cast<double>(record.left_ns - done_ns);
       const double ratio = block_ns(record, cores) / block_ns(record, running.cores_held);
       if (left_ns * ratio + static_cast<double>(options_.conflict_ns) >= left_ns) continue;
     }

@@ -11,6 +11,7 @@
 #include "native/sched/policy.h"
 #include "native/sched/record.h"
 #include "native/sim/look.h"
+#include "native/sim/machine_pace.h"
 #include "native/sim/shared_memory.h"
 
 namespace veltair::sim {
@@ -23,6 +24,7 @@ struct MachineOptions {
   int64_t decision_ns = 0;        // what a decision costs the block that it begins
   // A running block gains cores only where that, the cost included, makes it end earlier.
   bool expand_if_shorter = false;
+  PaceOptions pace = {};     // how long all takes for what is predicted
   SharedMemory memory = {};  // what blocks do to each other; needs profiles that say what they read
   bool trace = false;
 };
@@ -111,7 +113,7 @@ class Simulator {
  private:
   struct Worker {
     sched::Running running;  // first: policies see it through sched::Table
-    int64_t left_ns = 0;     // of the block, from `changed_ns`, on the cores held
+    int64_t left_ns = 0;     // predicted, of the block, from `changed_ns`, on the cores held
     int64_t changed_ns = 0;
     sched::Place place;  // level of interference that its time is of
     double gbps = 0;     // that the block would read if memory gave it all
@@ -166,7 +168,8 @@ class Simulator {
   const sched::Needs needs_;
   std::vector<std::vector<sched::ModelPlan>> plans_;  // [model][level whose versions run]
 
-  int32_t pace_ = sched::kAsPredicted;
+  MachinePace machine_pace_;
+  int32_t pace_ = sched::kAsPredicted;  // as policies see it
   int64_t now_ns_ = 0;
   int64_t sequence_ = 0;
   std::priority_queue<BlockEnd, std::vector<BlockEnd>, std::greater<>> ends_;

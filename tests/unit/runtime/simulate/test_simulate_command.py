@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -56,6 +57,22 @@ def simulated(scenario: Path, *arguments: str) -> dict[str, Any]:
     assert result.exit_code == 0, result.output
     figures: dict[str, Any] = json.loads(out.read_text())
     return figures
+
+
+def test_a_slow_and_uneven_machine(scenario: Path) -> None:
+    rarely = ("--set", "arrivals.rate_qps=1")  # nobody waits for anybody
+    usual = simulated(scenario, *rarely)
+    slow = simulated(scenario, *rarely, "--set", "machine.pace=1.25")
+    assert slow["mean_ms"] == pytest.approx(1.25 * usual["mean_ms"], rel=1e-6)
+    uneven = ("--set", "machine.pace_spread=0.3", "--set", "machine.pace_memory_ms=1000")
+    one = simulated(scenario, *rarely, *uneven)
+    again = simulated(scenario, *rarely, *uneven)
+    other = simulated(scenario, *rarely, *uneven, "--set", "machine.pace_seed=2")
+    assert one["mean_ms"] == again["mean_ms"] != other["mean_ms"]
+    # The mean of exp(N(0, 0.3)); its 95th percentile is 1.64 deviations out.
+    assert one["mean_ms"] == pytest.approx(np.exp(0.3**2 / 2) * usual["mean_ms"], rel=0.05)
+    small, usual_small = one["models"]["small"], usual["models"]["small"]
+    assert small["p95_ms"] == pytest.approx(np.exp(1.645 * 0.3) * usual_small["p95_ms"], rel=0.1)
 
 
 def test_figures_in_all_and_by_model(scenario: Path) -> None:
