@@ -53,6 +53,7 @@ class Driver:
         self._ids: list[int] = []
         self.issued_ns: list[int] = []
         self.ended_ns: list[int] = []
+        self.answered_ns: list[int] = []
         self.served: list[bool] = []
         self.failures: Counter[str] = Counter()
         self.error: BaseException | None = None
@@ -76,6 +77,7 @@ class Driver:
                 self._ids.append(sample.id)
                 self.issued_ns.append(now_ns)
                 self.ended_ns.append(0)
+                self.answered_ns.append(0)
                 self.served.append(False)
                 self._backlog.append((tag, sample.index))
             self._set_start(now_ns)
@@ -98,6 +100,7 @@ class Driver:
             due_ns=[self.due_ns(tag) for tag in range(len(self._ids))],
             issued_ns=self.issued_ns,
             ended_ns=self.ended_ns,
+            answered_ns=self.answered_ns,
             served=self.served,
             failures=dict(self.failures),
         )
@@ -144,6 +147,7 @@ class Driver:
     def _end(self, answer: Answer) -> None:
         if answer.served:
             self.served[answer.tag] = True
+            self.answered_ns[answer.tag] = answer.end_ns
         else:
             self.failures["error"] += 1
         address, size = (

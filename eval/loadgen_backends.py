@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from veltair.eval.loadgen_plan import Plan
-    from veltair.runtime.client import LocalClient, Slot
+    from veltair.runtime.client import Completion, LocalClient
     from veltair.runtime.manifest import TensorSpec
 
 
 class Answer(Protocol):
-    """The end of one query, as a backend reports it."""
+    """The end of one query, as a backend reports it; `end_ns` is when it ended there."""
 
     tag: int
     served: bool
+    end_ns: int
     output: NDArray[Any] | None
 
     def release(self) -> None:
@@ -52,6 +53,7 @@ class _NullAnswer:
 
     def __init__(self, tag: int) -> None:
         self.tag = tag
+        self.end_ns = time.monotonic_ns()
         self.output: NDArray[Any] | None = None
 
     def release(self) -> None:
@@ -81,10 +83,12 @@ class NullBackend:
 class _SlotAnswer:
     """A query that ended in a slot."""
 
-    def __init__(self, tag: int, slot: Slot, served: bool) -> None:
-        self.tag = tag
-        self.served = served
-        self.output = next(iter(slot.outputs.values()), None) if served else None
+    def __init__(self, done: Completion) -> None:
+        slot = done.slot
+        self.tag = done.tag
+        self.served = done.ok
+        self.end_ns = done.end_ns
+        self.output = next(iter(slot.outputs.values()), None) if done.ok else None
         self.release = slot.release
 
 
@@ -114,7 +118,7 @@ class SegmentBackend:
 
     def wait(self, timeout_s: float) -> Sequence[Answer]:
         """Returns the completions."""
-        return [_SlotAnswer(done.tag, done.slot, done.ok) for done in self._client.wait(timeout_s)]
+        return [_SlotAnswer(done) for done in self._client.wait(timeout_s)]
 
 
 class GoneBackend:

@@ -21,6 +21,7 @@ from veltair.eval.loadgen_report import (
     note,
     our_figures,
     read_summary,
+    share_in_time,
     table,
 )
 from veltair.eval.record import check_writable, provenance, write_result
@@ -133,6 +134,7 @@ def measure(plan: Plan) -> Report:
         plan=plan,
         loadgen=theirs,
         ours=ours,
+        in_time=share_in_time(plan, record),
         failures=record.failures,
         overhead=overhead,
         summary=summary,

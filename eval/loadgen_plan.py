@@ -49,6 +49,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         due_ns: when the query was due, on the clock of `time.monotonic_ns`.
         issued_ns: when LoadGen handed it over.
         ended_ns: when LoadGen was told of its end.
+        answered_ns: when it ended at the server, by the server's own clock; 0: it was not served.
         served: whether it ended with outputs.
         failures: of those that did not, how many for each reason.
     """
@@ -56,5 +57,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     due_ns: list[int]
     issued_ns: list[int]
     ended_ns: list[int]
+    answered_ns: list[int]
     served: list[bool]
     failures: dict[str, int]

@@ -57,6 +57,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         plan: what was asked.
         loadgen: LoadGen's figures.
         ours: the same from what the driver saw.
+        in_time: share of the queries in time as `veltair eval` judges them, from when they were due
+            to when the server ended them.
         failures: queries that were not served, by reason.
         overhead: ours, of the same test against the null model: what LoadGen and the driver add.
         summary: LoadGen's own summary.
@@ -65,6 +67,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     loadgen: Figures
     ours: Figures
+    in_time: float
     failures: dict[str, int]
     overhead: Figures
     summary: str
@@ -99,6 +102,12 @@ def our_figures(plan: Plan, record: Record) -> Figures:
         p95_ns=float(p95_ns),
         p99_ns=float(p99_ns),
     )
+
+
+def share_in_time(plan: Plan, record: Record) -> float:
+    """Returns the share of the queries that the server served within the target."""
+    latency_ns = np.array(record.answered_ns, np.int64) - np.array(record.due_ns, np.int64)
+    return float((np.array(record.served, bool) & (latency_ns <= plan.latency_ns)).mean())
 
 
 def loadgen_figures(summary: str) -> Figures:

@@ -1,14 +1,16 @@
 """Our capacities against MLPerf LoadGen's: `python -m veltair.eval.capacity.loadgen_check`.
 
-Each model alone is searched twice on one server: by our load generator, which judges as `veltair
-eval` does, and by LoadGen's Server scenario and its own verdict. Both send the arrivals that
-LoadGen draws from one seed, so that what differs is who sends, who times and who judges. LoadGen's
-early stopping is left out of its verdict: it asks for more than the percentile, so as to be sure of
-it, and the less so the longer a run is.
+Each model alone is searched on one server: by LoadGen's Server scenario and its own verdict; by the
+same runs of LoadGen's, judged as `veltair eval` judges; and by our load generator. The first two
+differ by who times and who judges, and nothing else, so that a machine's ups and downs are the same
+in both. The third sends by itself what LoadGen draws from the same seed, in runs of its own.
+LoadGen's early stopping is left out of its verdict: it asks for more than the percentile, so as to
+be sure of it, and the less so the longer a run is.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import statistics
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from veltair.eval.capacity.ours import OursRunning
     from veltair.eval.capacity.result import WorkloadFacts
     from veltair.eval.capacity.system import Candidate
+    from veltair.eval.loadgen_report import Report
 
 STEM = "capacity.loadgen_check"
 NAME = "loadgen_check"
@@ -59,21 +62,29 @@ class Compared:
     Attributes:
         model: its name.
         qos_ns: its target.
-        ours_qps: by our load generator, of each repetition.
-        loadgen_qps: by LoadGen, likewise.
+        loadgen_qps: by LoadGen's verdict, of each repetition.
+        judged_qps: by our judgement of the same runs, likewise.
+        sent_qps: by our load generator in runs of its own, likewise.
         others: what else used the processors meanwhile, as a share of them.
     """
 
     model: str
     qos_ns: int
-    ours_qps: tuple[float, ...]
     loadgen_qps: tuple[float, ...]
+    judged_qps: tuple[float, ...]
+    sent_qps: tuple[float, ...]
     others: float
 
     @property
+    def verdict_ratio(self) -> float:
+        """LoadGen's verdict over our judgement of the same runs, the median of the repetitions."""
+        pairs = zip(self.loadgen_qps, self.judged_qps, strict=True)
+        return statistics.median(theirs / ours for theirs, ours in pairs)
+
+    @property
     def ratio(self) -> float:
-        """LoadGen's median over ours."""
-        return statistics.median(self.loadgen_qps) / statistics.median(self.ours_qps)
+        """LoadGen's median over our load generator's."""
+        return statistics.median(self.loadgen_qps) / statistics.median(self.sent_qps)
 
 
 def command(
@@ -89,7 +100,7 @@ def command(
         95.0
     ),
     seconds: Annotated[float, typer.Option(min=1, help="Of each run.")] = 20.0,
-    repetitions: Annotated[int, typer.Option(min=1, help="Of both searches, in turns.")] = 3,
+    repetitions: Annotated[int, typer.Option(min=1, help="Of all searches, in turns.")] = 3,
     tolerance: Annotated[
         float, typer.Option(min=0.001, max=0.5, help="How well each finds its rate.")
     ] = 0.01,
@@ -109,27 +120,40 @@ def command(
     with stopped_by_signals():
         for candidate in candidates(chosen, repository, None):
             found.append(check.compare(candidate))
-            ratio = found[-1].ratio
-            print(f"{candidate.name}: LoadGen's rate is {ratio:.3f} of ours", flush=True)
-            result["models"] = [asdict(each) | {"ratio": each.ratio} for each in found]
+            print(
+                f"{candidate.name}: LoadGen's rate is {found[-1].verdict_ratio:.3f} of ours by the "
+                f"same runs, and {found[-1].ratio:.3f} of our load generator's",
+                flush=True,
+            )
+            result["models"] = [
+                asdict(each) | {"verdict_ratio": each.verdict_ratio, "ratio": each.ratio}
+                for each in found
+            ]
             write_result(out / f"{NAME}.json", result)
     Console().print(table(found))
 
 
 def table(found: list[Compared]) -> Table:
-    """Returns both rates of each model, and whether they agree."""
+    """Returns the rates of each model, and whether LoadGen's agree with ours."""
     rows = Table()
-    for name in ("model", "ours", "LoadGen", "ratio", f"within {AGREE:.0%}"):
+    within = f"within {AGREE:.0%}"
+    for name in ("model", "LoadGen", "same runs, ours", within, "our load generator", within):
         rows.add_column(name, justify="left" if name == "model" else "right")
     for each in found:
-        cells = [_rates(each.ours_qps), _rates(each.loadgen_qps), f"{each.ratio:.3f}"]
-        rows.add_row(each.model, *cells, "yes" if abs(each.ratio - 1) <= AGREE else "no")
+        rows.add_row(
+            each.model,
+            _rates(each.loadgen_qps),
+            _rates(each.judged_qps),
+            _agreement(each.verdict_ratio),
+            _rates(each.sent_qps),
+            _agreement(each.ratio),
+        )
     return rows
 
 
 @dataclass(frozen=True)
 class _Check:
-    """How both searches are done."""
+    """How the searches are done."""
 
     policy: str
     percentile: float
@@ -140,36 +164,40 @@ class _Check:
     scratch: Path
 
     def compare(self, model: Candidate) -> Compared:
-        """Searches one model by both.
+        """Searches one model.
 
         Raises:
-            VeltairError: neither finds a rate.
+            VeltairError: some search finds no rate.
         """
         folder = self.scratch / model.name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         cpus = sorted(os.sched_getaffinity(0))
         system = Ours(self.policy)
-        ours: list[float] = []
         theirs: list[float] = []
+        judged: list[float] = []
+        sent: list[float] = []
         watch = Watch()
         with system.running(system.settings(len(cpus))[0], [model], cpus, folder) as running:
             for repetition in range(self.repetitions):
                 seed = self.seed + repetition
-                ours.append(self._ours(running, model, seed, ours))
-                theirs.append(self._loadgen(running, model, seed, ours[-1], folder))
-        if not all(ours) or not all(theirs):
+                sent.append(self._sent(running, model, seed, sent))
+                by_verdict, by_us = self._loadgen(running, model, seed, sent[-1], folder)
+                theirs.append(by_verdict)
+                judged.append(by_us)
+        if not all((*theirs, *judged, *sent)):
             raise VeltairError(f"{model.name}: not even {LOWEST_QPS:g} query a second is in time")
         seen = watch.seen()
         return Compared(
             model=model.name,
             qos_ns=model.qos_ns,
-            ours_qps=tuple(ours),
             loadgen_qps=tuple(theirs),
+            judged_qps=tuple(judged),
+            sent_qps=tuple(sent),
             others=seen.others + seen.steal,
         )
 
-    def _ours(self, running: OursRunning, model: Candidate, seed: int, found: list[float]) -> float:
+    def _sent(self, running: OursRunning, model: Candidate, seed: int, found: list[float]) -> float:
         def holds(rate_qps: float) -> bool:
             time_ns = due_ns(seed, rate_qps, self.seconds)
             arrivals = Arrivals(time_ns=time_ns, model=np.zeros(len(time_ns), np.int32))
@@ -183,9 +211,15 @@ class _Check:
 
     def _loadgen(
         self, running: OursRunning, model: Candidate, seed: int, begin_qps: float, folder: Path
-    ) -> float:
-        def holds(rate_qps: float) -> bool:
-            report = measure(
+    ) -> tuple[float, float]:
+        """Returns the highest rates by LoadGen's verdict and by our judgement, of one set of runs.
+
+        Both searches ask for the same rates until they judge one differently.
+        """
+
+        @functools.cache
+        def run(rate_qps: float) -> Report:
+            return measure(
                 Plan(
                     scenario="Server",
                     qps=rate_qps,
@@ -200,10 +234,19 @@ class _Check:
                     log_folder=str(folder.resolve()),
                 )
             )
-            unmet = [each for each in report.loadgen.unmet if EARLY_STOPPING not in each.lower()]
-            return not unmet
 
-        return highest_qps(holds, begin_qps, step=NEAR_STEP, tolerance=self.tolerance)
+        def holds_for_loadgen(rate_qps: float) -> bool:
+            unmet = run(rate_qps).loadgen.unmet
+            return all(EARLY_STOPPING in each.lower() for each in unmet)
+
+        def holds_for_us(rate_qps: float) -> bool:
+            return run(rate_qps).in_time * 100 >= self.percentile
+
+        theirs, ours = (
+            highest_qps(holds, begin_qps, step=NEAR_STEP, tolerance=self.tolerance)
+            for holds in (holds_for_loadgen, holds_for_us)
+        )
+        return theirs, ours
 
 
 def due_ns(seed: int, rate_qps: float, seconds: float) -> NDArray[np.int64]:
@@ -219,6 +262,10 @@ def _chosen(facts: WorkloadFacts, names: list[str]) -> WorkloadFacts:
         if name not in known:
             raise InputError(unknown_name("--models", f"model {name!r}", name, known))
     return replace(facts, models=tuple(each for each in facts.models if each.name in names))
+
+
+def _agreement(ratio: float) -> str:
+    return f"{ratio:.3f} {'yes' if abs(ratio - 1) <= AGREE else 'no'}"
 
 
 def _rates(found: tuple[float, ...]) -> str:

@@ -121,8 +121,9 @@ def test_loadgen_is_asked_for_its_own_rate(folder: Path) -> None:
     assert finished.returncode == 0, finished.stderr
     (found,) = json.loads((folder / "checked" / "loadgen_check.json").read_text())["models"]
     assert found["model"] == "short"
-    assert found["ours_qps"][0] > 0
-    assert found["ratio"] == pytest.approx(found["loadgen_qps"][0] / found["ours_qps"][0])
+    assert found["sent_qps"][0] > 0
+    assert found["ratio"] == pytest.approx(found["loadgen_qps"][0] / found["sent_qps"][0])
+    assert found["verdict_ratio"] == pytest.approx(found["loadgen_qps"][0] / found["judged_qps"][0])
     assert "short" in finished.stdout
 
 

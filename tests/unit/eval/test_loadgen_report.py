@@ -15,6 +15,7 @@ from veltair.eval.loadgen_report import (
     note,
     our_figures,
     read_summary,
+    share_in_time,
     table,
 )
 from veltair.runtime.errors import VeltairError
@@ -51,11 +52,14 @@ def plan(scenario: Scenario = "Server", percentile: float = 75.0) -> Plan:
 
 def record(latencies_ns: list[int], served: list[bool] | None = None) -> Record:
     due_ns = [10_000_000 * i for i in range(len(latencies_ns))]
+    served = served or [True] * len(latencies_ns)
+    ended_ns = [due + latency for due, latency in zip(due_ns, latencies_ns, strict=True)]
     return Record(
         due_ns=due_ns,
         issued_ns=due_ns,
-        ended_ns=[due + latency for due, latency in zip(due_ns, latencies_ns, strict=True)],
-        served=served or [True] * len(latencies_ns),
+        ended_ns=ended_ns,
+        answered_ns=[end - 1 if ok else 0 for end, ok in zip(ended_ns, served, strict=True)],
+        served=served,
         failures={},
     )
 
@@ -74,6 +78,13 @@ def test_a_query_that_was_not_served_did_not_meet_its_target() -> None:
     figures = our_figures(plan(), record([100, 100, 100, 100], [True, False, True, False]))
     assert figures.satisfied == 0.5
     assert figures.verdict == "INVALID"
+
+
+def test_the_servers_own_end_says_what_is_in_time() -> None:
+    # LoadGen hears of an end a nanosecond after it; what was not served has none.
+    assert share_in_time(plan(), record([100, 1000, 1001, 1002])) == 0.75
+    unserved = record([100, 100, 100, 100], [True, False, True, False])
+    assert share_in_time(plan(), unserved) == 0.5
 
 
 def test_offline_is_about_throughput() -> None:
@@ -114,6 +125,7 @@ def test_the_table_has_both_verdicts_and_the_note_what_failed() -> None:
         plan=plan(),
         loadgen=loadgen_figures(SUMMARY),
         ours=ours,
+        in_time=0.75,
         failures={"deadline": 2},
         overhead=ours,
         summary=SUMMARY,
