@@ -52,18 +52,37 @@ def copy_artifacts(
     shutil.rmtree(target, ignore_errors=True)
     made = {}
     for name in models:
-        if not (source / name).is_dir():
-            raise InputError(
-                f"{source}: has no model {name!r}; compile it with "
-                f"`veltair compile {name} -o {source}`, or name others"
-            )
         made[name] = copy_artifact(
-            open_artifact(source / name),
+            _find(source, name),
             target / name,
             profile=(profiles or {}).get(name),
             qos_ns=(qos_ns or {}).get(name),
         )
     return made
+
+
+def check_targets(repository: Path, models: Sequence[str]) -> None:
+    """Refuses models that have no latency target: nothing would be late, or in time.
+
+    Raises:
+        InputError: no such model in `repository`, or one without a target.
+        ArtifactError: one can't be used here.
+    """
+    for name in models:
+        if _find(repository, name, verify=False).manifest.qos_ns == 0:
+            raise InputError(
+                f"{repository / name}: the artifact has no latency target; compile it with "
+                f"`veltair compile {name} --qos-ms T -o {repository}`"
+            )
+
+
+def _find(repository: Path, name: str, *, verify: bool = True) -> Artifact:
+    if not (repository / name).is_dir():
+        raise InputError(
+            f"{repository}: has no model {name!r}; compile it with "
+            f"`veltair compile {name} -o {repository}`, or name others"
+        )
+    return open_artifact(repository / name, verify=verify)
 
 
 def copy_artifact(

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import typer
 
-from veltair.eval.artifact_copies import copy_artifacts
+from veltair.eval.artifact_copies import check_targets, copy_artifacts
 from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.children import stopped_by_signals
 from veltair.eval.fresh_profile import profiled
@@ -140,11 +140,11 @@ def command(
         seed=seed,
         patience=Patience(attempts=attempts, wait_s=wait_s),
     )
+    chosen = [tuple(pair.split("+")) for pair in _words(pairs)]
+    for models in chosen:
+        check_targets(repository, models)
     with stopped_by_signals():
-        benches = [
-            Bench(repository, tuple(pair.split("+")), plan, scratch, store)
-            for pair in _words(pairs)
-        ]
+        benches = [Bench(repository, models, plan, scratch, store) for models in chosen]
         print(f"{STEM}: about {sum(each.left_s() for each in benches) / 60:.0f} minutes to go")
         for bench in benches:
             bench.measure()

@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 import typer
 
-from veltair.eval.artifact_copies import copy_artifacts
+from veltair.eval.artifact_copies import check_targets, copy_artifacts
 from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.calibration import (
     Calibration,
@@ -161,6 +161,7 @@ def command(
             queries=calibration_queries,
             patience=patience,
         )
+        check_targets(repository, workload.models)
         costs = setting.costs()
         for load in asked:
             measured, disturbance = setting.calibration(costs, load)

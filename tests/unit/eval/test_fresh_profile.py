@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from factories import tiny_input, tiny_reference, write_tiny_artifact
 
-from veltair.eval.artifact_copies import copy_artifacts
+from veltair.eval.artifact_copies import check_targets, copy_artifacts
 from veltair.eval.fresh_profile import profiled
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.errors import InputError
@@ -50,3 +50,14 @@ def test_a_copy_runs_and_leaves_the_original_as_it_was(tmp_path: Path) -> None:
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no model 'tiny'"):
         copy_artifacts(tmp_path, tmp_path / "target", ["tiny"])
+
+
+def test_a_model_without_a_target_is_refused(tmp_path: Path) -> None:
+    write_tiny_artifact(tmp_path / "source" / "tiny" / "1", seed=1)
+    copy_artifacts(tmp_path / "source", tmp_path / "aimless", ["tiny"], qos_ns={"tiny": 0})
+    copy_artifacts(tmp_path / "source", tmp_path / "aiming", ["tiny"], qos_ns={"tiny": 5})
+    check_targets(tmp_path / "aiming", ["tiny"])
+    with pytest.raises(InputError, match=r"aimless/tiny: the artifact has no latency target"):
+        check_targets(tmp_path / "aimless", ["tiny"])
+    with pytest.raises(InputError, match="has no model 'small'"):
+        check_targets(tmp_path / "aiming", ["small"])
