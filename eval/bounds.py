@@ -160,6 +160,10 @@ def measure() -> None:
         *("veltair.runtime.cli", "loadgen", "--repository", FOLDER / SERVED, "--model", SERVED),
         *("--qps", QPS, "--duration", "30", "--json", RESULTS / "loadgen.json"),
     )
+    run(
+        *("veltair.eval.capacity.loadgen_check", "--repository", FOLDER / SERVED),
+        *("--models", SERVED, "--repetitions", "1", "--output", RESULTS),
+    )
 
 
 def run(*module_and_arguments: object) -> None:
@@ -489,6 +493,17 @@ def _loadgen_rows(result: Result) -> Iterator[Row]:
     )
 
 
+def _loadgen_check_rows(result: Result) -> Iterator[Row]:
+    for each in result["models"]:
+        yield Row(
+            what=f"highest rate by LoadGen's verdict against ours, the same runs, {each['model']}",
+            bound=result["agree"] * 100,
+            measured=abs(each["verdict_ratio"] - 1) * 100,
+            unit="%",
+            source="loadgen_check.json",
+        )
+
+
 def _probe_rows(result: Result) -> Iterator[Row]:
     group = result["reads"]["perf_group"]
     if "p50" in group:  # a container may forbid it
@@ -554,6 +569,7 @@ _ROWS = {
     "blocks.json": _blocks_rows,
     "http.json": _http_rows,
     "loadgen.json": _loadgen_rows,
+    "loadgen_check.json": _loadgen_check_rows,
     "probe.json": _probe_rows,
     "level.json": _level_rows,
 }

@@ -114,7 +114,7 @@ def command(
     wanted = [name for name in models.split(",") if name] or [each.name for each in facts.models]
     chosen = _chosen(facts, wanted)
     out.mkdir(parents=True, exist_ok=True)
-    result = origin(STEM) | {"policy": policy, "percentile": percentile}
+    result = origin(STEM) | {"policy": policy, "percentile": percentile, "agree": AGREE}
     check = _Check(policy, percentile, seconds, repetitions, tolerance, seed, scratch)
     found = []
     with stopped_by_signals():

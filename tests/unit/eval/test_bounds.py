@@ -90,6 +90,14 @@ def test_idleness_is_over_our_own_runs_and_over_each_peer() -> None:
     ]
 
 
+def test_loadgens_verdict_may_be_to_either_side_of_ours() -> None:
+    models = [{"model": name, "verdict_ratio": ratio} for name, ratio in (("a", 1.01), ("b", 0.97))]
+    found = rows(loadgen_check={"agree": 0.02, "models": models})
+    what = "highest rate by LoadGen's verdict against ours, the same runs,"
+    assert [row[0] for row in found] == [f"{what} a", f"{what} b"]
+    assert [row[1:4] for row in found] == [["2 %", "1 %", "yes"], ["2 %", "3 %", "**no**"]]
+
+
 def test_speed_is_held_to_the_best_peer_and_at_least() -> None:
     one, _, two, worst, difference = rows(solo=SOLO)
     assert one[0].startswith("x86-64-v4, 1 thread: best peer's time over ours, geometric mean")
