@@ -67,6 +67,7 @@ class ModelSpec:
         qos_ns: int,
         needed_cores: int,
         expected_ns: int,
+        fastest_ns: int = 0,
         metadata: bytes,
     ) -> None: ...
 

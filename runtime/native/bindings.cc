@@ -754,6 +754,7 @@ void bind_sched_records(nb::module_& m) {
   nb::class_<NeededCores>(m, "NeededCores")
       .def_ro("cores", &NeededCores::cores)
       .def_ro("expected_ns", &NeededCores::expected_ns)
+      .def_ro("fastest_ns", &NeededCores::fastest_ns)
       .def_ro("need", &NeededCores::need);
   nb::class_<Task>(m, "Task").def(
       nb::new_([](int32_t model, int32_t queries, int32_t next_layer, int64_t arrival_ns,
@@ -881,6 +882,7 @@ void bind_sched(nb::module_& parent) {
       .def_ro("refusing", &Needs::refusing)
       .def_ro("returning", &Needs::returning)
       .def_ro("revoking", &Needs::revoking)
+      .def_ro("by_deadline", &Needs::by_deadline)
       .def_ro("topping_up", &Needs::topping_up)
       .def_ro("queued", &Needs::queued);
   nb::class_<MadePolicy>(m, "Policy")
@@ -1172,7 +1174,8 @@ void bind_ipc_records(nb::module_& m) {
   nb::class_<ModelSpec>(m, "ModelSpec")
       .def(nb::new_([](std::string name, int64_t version, std::vector<int64_t> input_bytes,
                        std::vector<int64_t> output_bytes, int32_t slots, int64_t qos_ns,
-                       int32_t needed_cores, int64_t expected_ns, const nb::bytes& metadata) {
+                       int32_t needed_cores, int64_t expected_ns, int64_t fastest_ns,
+                       const nb::bytes& metadata) {
              return ModelSpec{std::move(name),
                               version,
                               std::move(input_bytes),
@@ -1181,10 +1184,11 @@ void bind_ipc_records(nb::module_& m) {
                               qos_ns,
                               needed_cores,
                               expected_ns,
+                              fastest_ns,
                               {metadata.c_str(), metadata.size()}};
            }),
            nb::kw_only(), "name"_a, "version"_a, "input_bytes"_a, "output_bytes"_a, "slots"_a,
-           "qos_ns"_a, "needed_cores"_a, "expected_ns"_a, "metadata"_a);
+           "qos_ns"_a, "needed_cores"_a, "expected_ns"_a, "fastest_ns"_a = 0, "metadata"_a);
   nb::class_<ModelStatus>(m, "ModelStatus")
       .def_ro("name", &ModelStatus::name)
       .def_ro("version", &ModelStatus::version)

@@ -208,5 +208,6 @@ def _to_spec(model: ServedModel, config: ServeConfig, cores: int) -> ipc.ModelSp
         qos_ns=profile.qos_ns if profile else 0,
         needed_cores=needed.cores if needed else 1,
         expected_ns=needed.expected_ns if needed else 0,
+        fastest_ns=needed.fastest_ns if needed else 0,
         metadata=msgspec.msgpack.encode(model.signature),
     )

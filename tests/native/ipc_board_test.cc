@@ -129,6 +129,36 @@ void test_admission() {
   server.check();
 }
 
+// One core, 10 ms a task.
+void test_admission_by_deadlines() {
+  for (const bool by_deadline : {false, true}) {
+    Server server(1, 2, {{.slots = 8, .qos_ns = 100 * kMs}}, /*admission=*/true,
+                  by_deadline ? "deadline" : "model");
+    ipc::Board& board = *server.board;
+    const int32_t client = board.add_client(kPid);
+    const auto admitted = [&](int64_t deadline_ns, int64_t now_ns) {
+      int32_t query = kNone;
+      CHECK(board.allocate(client, 0, &query).ok);
+      return board.submit(client, query, now_ns, deadline_ns, 0, now_ns).ok;
+    };
+    for (int i = 0; i < 3; ++i) CHECK(admitted(100 * kMs, 0));
+    // 30 ms of work wait. First come, first served, there is no time for this one; by deadlines it
+    // goes first.
+    CHECK(admitted(35 * kMs, 0) == by_deadline);
+    if (by_deadline) {
+      CHECK(admitted(36 * kMs, 0));   // after 10 ms
+      CHECK(admitted(36 * kMs, 0));   // after 20 ms
+      CHECK(!admitted(36 * kMs, 0));  // after 30 ms
+      // Nobody waits for what is late by now.
+      CHECK(admitted(45 * kMs, 30 * kMs));
+    } else {
+      CHECK(admitted(40 * kMs, 0));
+      CHECK(!admitted(75 * kMs, 30 * kMs));
+    }
+    server.check();
+  }
+}
+
 void test_first_come_first_served() {
   Server server(4, 2, {{}, {.cores = 2}});
   ipc::Board& board = *server.board;
@@ -458,6 +488,7 @@ int main() {
   test_life_of_a_query();
   test_refusals();
   test_admission();
+  test_admission_by_deadlines();
   test_first_come_first_served();
   test_cores();
   test_blocks();

@@ -22,7 +22,7 @@
 namespace veltair::ipc {
 
 inline constexpr uint64_t kMagic = 0x7261'6974'6c65'7631;  // "1veltair", little-endian
-inline constexpr uint32_t kLayoutVersion = 7;
+inline constexpr uint32_t kLayoutVersion = 8;
 inline constexpr size_t kAlignment = 64;  // of every record, table and tensor slot
 inline constexpr int32_t kNone = sched::kNone;
 inline constexpr int32_t kMaxClients = 64;
@@ -68,6 +68,7 @@ struct alignas(kAlignment) ModelRecord {
   int64_t version;
   int64_t qos_ns;
   int64_t expected_ns;  // of one task on `needed_cores`, alone
+  int64_t fastest_ns;   // on whatever count of cores
   int32_t needed_cores;
   int32_t first_slot;  // of the server's slots; also the number of its first query record
   int32_t slots;
@@ -224,6 +225,7 @@ struct PolicyRecord {
   uint32_t measured;       // whether rank 0 measures it
   uint32_t tops_up;        // Needs::topping_up of the scheduling policy
   uint32_t asks_for_more;  // Needs::revoking: it is asked without a free core too
+  uint32_t by_deadline;    // Needs::by_deadline
   uint32_t admission;      // whether deadlines refuse
 };
 

@@ -93,19 +93,27 @@ Verdict Board::allocate(int32_t client, int32_t model, int32_t* query) {
   return {};
 }
 
+// Counts what is ahead of a query. By deadlines that is what is due before it and can be in time:
+// it goes ahead of all others, and has more cores than usual where it needs them.
 sched::Admission Board::admission(const ModelRecord& model, int64_t deadline_ns, int64_t now_ns) {
+  const bool by_deadline = header_.policies.by_deadline != 0;
   sched::Backlog backlog{.cores = header_.geometry.n_cores, .workers = header_.live_workers};
+  const auto add = [&](const sched::Task& task, int64_t done_ns) {
+    const ModelRecord& other = models_[task.model];
+    if (by_deadline) {
+      const int64_t end_ns = now_ns + std::max<int64_t>(other.fastest_ns - done_ns, 0);
+      if (task.deadline_ns == 0 || task.deadline_ns > deadline_ns) return;
+      if (end_ns > task.deadline_ns) return;
+    }
+    backlog.add(std::max<int64_t>(other.expected_ns - done_ns, 0), other.needed_cores);
+  };
   for (const WorkerRecord& worker : workers_) {
     if (worker.running.task == kNone) continue;
-    const ModelRecord& other = models_[tasks_[worker.running.task].task.model];
-    const int64_t left_ns = other.expected_ns - (now_ns - worker.running.started_ns);
-    backlog.add(std::max<int64_t>(left_ns, 0), other.needed_cores);
+    add(tasks_[worker.running.task].task, now_ns - worker.running.started_ns);
   }
-  for (int32_t t = header_.queue_head; t != kNone; t = tasks_[t].task.next) {
-    const ModelRecord& other = models_[tasks_[t].task.model];
-    backlog.add(other.expected_ns, other.needed_cores);
-  }
-  return sched::admit(backlog, model.expected_ns, deadline_ns, now_ns);
+  for (int32_t t = header_.queue_head; t != kNone; t = tasks_[t].task.next) add(tasks_[t].task, 0);
+  const int64_t service_ns = by_deadline ? model.fastest_ns : model.expected_ns;
+  return sched::admit(backlog, service_ns, deadline_ns, now_ns);
 }
 
 void Board::enter_inbox(int32_t query) {

@@ -157,6 +157,7 @@ void fill_model(const Segment& segment, ModelRecord& record, const ModelSpec& sp
   record.version = spec.version;
   record.qos_ns = spec.qos_ns;
   record.expected_ns = spec.expected_ns;
+  record.fastest_ns = spec.fastest_ns > 0 ? spec.fastest_ns : spec.expected_ns;
   record.needed_cores = spec.needed_cores;
   record.slots = spec.slots;
   record.inputs = static_cast<int32_t>(spec.input_bytes.size());
@@ -209,6 +210,7 @@ PolicyRecord make_record(const Policies& policies, int32_t total_cores) {
   record.admission = policies.admission ? 1 : 0;
   record.tops_up = needs.topping_up ? 1 : 0;
   record.asks_for_more = needs.revoking ? 1 : 0;
+  record.by_deadline = needs.by_deadline ? 1 : 0;
   if (policies.level < 0) {
     throw std::invalid_argument("level = " + std::to_string(policies.level) +
                                 ": interference levels count from 0");

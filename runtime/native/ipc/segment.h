@@ -22,6 +22,7 @@ struct ModelSpec {
   int64_t qos_ns = 0;
   int32_t needed_cores = 1;
   int64_t expected_ns = 0;
+  int64_t fastest_ns = 0;  // 0: as expected
   std::string metadata;
 };
 

@@ -5,8 +5,8 @@
 
 namespace veltair::sched {
 
-// The work ahead of a new query, as the profiles have it: tasks that wait, and what is left of
-// those that run.
+// The work ahead of a new query, as the profiles have it: of tasks that wait, and what is left of
+// those that run, those that the policy serves before it.
 struct Backlog {
   int32_t cores = 0;       // that the server has
   int32_t workers = 0;     // that are alive; each runs one task at a time
@@ -25,10 +25,10 @@ struct Admission {
 
 // Whether a query that takes `service_ns` can end by `deadline_ns` (0: none, always admitted).
 //
-// The expected start is the earliest that first come, first served allows: when it begins, at most
+// The expected start is the earliest that serving the backlog first allows: when it begins, at most
 // one task on each other worker has still to end, all other work is done, and no more was done than
-// all workers and all cores could. So, if the profiles are right, no query is refused that could
-// have been served in time.
+// all workers and all cores could. So, if the profiles are right and the backlog is what goes
+// first, no query is refused that could have been served in time.
 Admission admit(const Backlog& backlog, int64_t service_ns, int64_t deadline_ns, int64_t now_ns);
 
 }  // namespace veltair::sched

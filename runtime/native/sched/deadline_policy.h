@@ -63,6 +63,7 @@ class DeadlinePolicy final : public Policy {
             .refusing = options_.refuse_late,
             .returning = !options_.refuse_late,
             .revoking = true,
+            .by_deadline = true,
             .queued = kWholeQueue};
   }
   Decision decide(const View& view, const Event& event, int64_t now_ns) const override;

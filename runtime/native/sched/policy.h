@@ -82,6 +82,8 @@ struct Needs {
   bool refusing = false;   // Action::kRefuse
   bool returning = false;  // Action::kReturn
   bool revoking = false;   // revoke_worker; kWorkerIdle is asked without a free core too
+  // The earliest deadline goes first: who is due later, or can't be in time, is ahead of nobody.
+  bool by_deadline = false;
   bool topping_up = true;  // a block that has fewer cores than wanted gains those that come free
   int32_t queued = 1;      // tasks of the queue that it reads, from the head on; kWholeQueue: all
 };

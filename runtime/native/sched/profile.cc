@@ -86,17 +86,20 @@ ModelProfile ModelProfile::unknown() {
 
 NeededCores needed_cores(const ModelProfile& profile, int32_t total_cores) {
   int32_t fastest = 0;
+  int32_t fewest = -1;  // in time
   for (int32_t i = 0; i < static_cast<int32_t>(profile.cores.size()); ++i) {
     if (profile.cores[i] > total_cores) break;
     const int64_t time_ns = profile.model_time(i, 0);
-    if (profile.qos_ns > 0 && time_ns <= profile.qos_ns) {
-      return {profile.cores[i], time_ns, CoreNeed::kMeetsTarget};
-    }
+    if (fewest < 0 && profile.qos_ns > 0 && time_ns <= profile.qos_ns) fewest = i;
     if (time_ns < profile.model_time(fastest, 0)) fastest = i;
   }
   const int64_t best_ns = profile.model_time(fastest, 0);
-  if (profile.qos_ns > 0) return {total_cores, best_ns, CoreNeed::kOutOfReach};
-  return {std::min(profile.cores[fastest], total_cores), best_ns, CoreNeed::kNoTarget};
+  if (fewest >= 0) {
+    const int64_t time_ns = profile.model_time(fewest, 0);
+    return {profile.cores[fewest], time_ns, CoreNeed::kMeetsTarget, best_ns};
+  }
+  if (profile.qos_ns > 0) return {total_cores, best_ns, CoreNeed::kOutOfReach, best_ns};
+  return {std::min(profile.cores[fastest], total_cores), best_ns, CoreNeed::kNoTarget, best_ns};
 }
 
 }  // namespace veltair::sched

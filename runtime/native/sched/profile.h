@@ -68,6 +68,7 @@ struct NeededCores {
   int32_t cores;
   int64_t expected_ns;
   CoreNeed need;
+  int64_t fastest_ns;  // on whatever count of them
 };
 
 // The profile's answer, alone on a machine of `total_cores`. Counts above it are not considered.
