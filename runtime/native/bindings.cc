@@ -383,9 +383,8 @@ PolicyState make_state(std::vector<veltair::sched::ModelProfile> models,
                        std::vector<veltair::sched::Task> tasks, const std::vector<int32_t>& queue,
                        std::vector<veltair::sched::Running> workers, int32_t total_cores,
                        int32_t free_cores, int32_t level, int32_t slowdown, int32_t pace) {
-  const auto count = static_cast<int32_t>(workers.size());
-  PolicyState state{std::move(models), std::move(tasks), std::move(workers),
-                    veltair::sched::IdSet(count)};
+  veltair::sched::IdSet busy(static_cast<int32_t>(workers.size()));
+  PolicyState state{std::move(models), std::move(tasks), std::move(workers), std::move(busy)};
   state.total_cores = total_cores;
   state.free_cores = free_cores;
   state.level = level;
@@ -402,11 +401,8 @@ PolicyState make_state(std::vector<veltair::sched::ModelProfile> models,
             " is there twice: one worker runs it, or the queue has it once");
     placed[task] = true;
   };
-  for (int32_t worker = 0; worker < count; ++worker) {
-    if (state.workers[worker].task == veltair::sched::kNone) continue;
-    place(state.workers[worker].task);
-    state.busy.insert(worker);
-  }
+  veltair::sched::find_busy(state.view().workers, state.busy);
+  for (const int32_t worker : state.busy) place(state.workers[worker].task);
   int32_t* link = &state.queue_head;
   for (const int32_t task : queue) {
     require(known(task, state.tasks.size()), "the queue names no task: ", task, " of ",
@@ -1047,8 +1043,6 @@ void bind_sim(nb::module_& parent) {
   using veltair::sim::PaceOptions;
   nb::class_<PaceOptions>(m, "Pace").def(
       nb::new_([](double pace, double spread, int64_t memory_ns, uint64_t seed) {
-        require(pace > 0 && spread >= 0 && memory_ns > 0,
-                "pace and memory_ns are above 0, spread is from 0");
         return PaceOptions{.pace = pace, .spread = spread, .memory_ns = memory_ns, .seed = seed};
       }),
       nb::kw_only(), "pace"_a, "spread"_a, "memory_ns"_a, "seed"_a);

@@ -80,7 +80,6 @@ void RecordedView::set_queue(const ViewParts& parts) {
 
 void RecordedView::set_workers(const ViewParts& parts) {
   std::fill(workers_.begin(), workers_.end(), Running{});
-  busy_.clear();
   int64_t cores = free_cores_;
   for (const NamedWorker& each : parts.workers) {
     Running running = each.running;
@@ -96,8 +95,8 @@ void RecordedView::set_workers(const ViewParts& parts) {
             each.index);
     cores += running.cores_held;
     workers_[each.index] = running;
-    busy_.insert(each.index);
   }
+  find_busy(view().workers, busy_);
   require(cores <= total_cores_, "more cores, free and held, than there are", cores);
 }
 

@@ -7,6 +7,7 @@
 #include "native/sim/normal.h"
 
 namespace veltair::sim {
+
 int32_t SharedMemory::told_of(double slowdown, uint64_t draw) const {
   if (!told) return 0;
   if (error > 0) slowdown += error * normal(draw);
