@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import statistics
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,6 +75,21 @@ class Outcomes:
     end_ns: NDArray[np.int64]
     outcome: NDArray[np.int64]
     qos_ns: NDArray[np.int64]
+
+
+def medians(runs: Sequence[Figures]) -> Figures:
+    """Returns the median of each figure over runs of the same; a nan counts as no run."""
+    found: dict[str, Any] = {
+        field.name: _median([getattr(run, field.name) for run in runs]) for field in fields(Figures)
+    }
+    for count in ("queries", "served", "refused", "failed"):
+        found[count] = round(found[count])
+    return Figures(**found)
+
+
+def _median(values: Sequence[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return statistics.median(known) if known else math.nan
 
 
 def by_model(found: Outcomes, names: Sequence[str]) -> dict[str, Figures]:

@@ -2,7 +2,10 @@
 
 For each pair of models, each policy gets the same Poisson arrivals at loads from light to beyond
 capacity, open loop. The capacity is defined once a pair, from profiles measured just before the
-first point. Finished points are kept: a command that was stopped goes on where it was.
+first point. All is measured in several rounds, one after the other, and a point's figures are the
+medians over them: a machine that shares its host is slower for minutes, and so for some policies of
+a round and not for others. Finished points are kept: a command that was stopped goes on where it
+was.
 """
 
 from __future__ import annotations
@@ -61,13 +64,14 @@ ADMISSION = "+admission"
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One policy at one load.
+    """One policy at one load, in one round.
 
     Attributes:
         pair: the models, joined by `+`.
         policy: of scheduling; with `+admission` where the server refused what it predicted to be
             late.
         load: share of the capacity.
+        round: from 0.
         figures: by model, and of `all`.
         disturbance: what else ran.
         errors: of queries that the server failed.
@@ -76,6 +80,7 @@ class Point:
     pair: str
     policy: str
     load: float
+    round: int
     figures: dict[str, Figures]
     disturbance: Disturbance
     errors: tuple[str, ...]
@@ -89,10 +94,11 @@ class Plan:
         policies: of scheduling; each is also run with admission where `admission_loads` says so.
         loads: shares of the capacity.
         admission_loads: those at which policies that refuse nothing are run with admission too.
-        queries: of a point.
+        queries: of a point, in each round.
+        rounds: that all is measured in.
         workers: of the servers.
         slots: a model.
-        seed: of the arrivals.
+        seed: of the first round's arrivals; each next round's is one higher.
         patience: with other processes.
     """
 
@@ -100,10 +106,31 @@ class Plan:
     loads: tuple[float, ...]
     admission_loads: tuple[float, ...]
     queries: int
+    rounds: int
     workers: int
     slots: int
     seed: int
     patience: Patience
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """What one server is asked.
+
+    Attributes:
+        policy: of scheduling.
+        admission: whether it refuses what it predicts to be late.
+        loads: shares of the capacity.
+    """
+
+    policy: str
+    admission: bool
+    loads: tuple[float, ...]
+
+    @property
+    def label(self) -> str:
+        """The policy's name in the tables."""
+        return self.policy + ADMISSION * self.admission
 
 
 def command(
@@ -115,7 +142,8 @@ def command(
     admission_loads: Annotated[
         str, typer.Option(help="Those to repeat with the server's admission; may be empty.")
     ] = "1.2",
-    queries: Annotated[int, typer.Option(min=10, help="Of each point.")] = 400,
+    queries: Annotated[int, typer.Option(min=10, help="Of each point, in each round.")] = 160,
+    rounds: Annotated[int, typer.Option(min=1, help="To measure all in.")] = 3,
     workers: Workers = None,
     slots: Annotated[int, typer.Option(min=1, help="Queries a model that may wait or run.")] = 64,
     seed: Seed = 1,
@@ -135,6 +163,7 @@ def command(
         loads=_numbers(loads),
         admission_loads=_numbers(admission_loads),
         queries=queries,
+        rounds=rounds,
         workers=workers or len(os.sched_getaffinity(0)) + 2,
         slots=slots,
         seed=seed,
@@ -146,8 +175,9 @@ def command(
     with stopped_by_signals():
         benches = [Bench(repository, models, plan, scratch, store) for models in chosen]
         print(f"{STEM}: about {sum(each.left_s() for each in benches) / 60:.0f} minutes to go")
-        for bench in benches:
-            bench.measure()
+        for number in range(rounds):
+            for bench in benches:
+                bench.measure(number)
     points = [point for bench in benches for point in bench.points]
     result |= {
         "plan": asdict(plan),
@@ -185,7 +215,10 @@ class Bench:
         self._store = store
         self._cores = len(os.sched_getaffinity(0))
         self._circumstances = circumstances()
-        self._workload = Workload(models=models, queries=plan.queries, seed=plan.seed)
+        self._workloads = [
+            Workload(models=models, queries=plan.queries, seed=plan.seed + number)
+            for number in range(plan.rounds)
+        ]
         self._served = scratch / self.pair
         profiles = {name: self._profile(repository, name) for name in models}
         self._manifests: dict[str, Manifest] = copy_artifacts(
@@ -205,29 +238,37 @@ class Bench:
         }
 
     def left_s(self) -> float:
-        """Estimates the time that `measure` takes."""
+        """Estimates the time that `measure` takes for all rounds."""
         total_s = 0.0
-        for policy, admission, loads in self._servers():
-            missing = [load for load in loads if self._kept(policy, admission, load) is None]
-            total_s += START_S * bool(missing)
-            total_s += sum(self._plan.queries / (load * self.capacity_qps) for load in missing)
+        for number in range(self._plan.rounds):
+            for server in self._servers():
+                missing = self._missing(server, number)
+                total_s += START_S * bool(missing)
+                total_s += sum(self._plan.queries / (load * self.capacity_qps) for load in missing)
         return total_s
 
-    def measure(self) -> None:
-        """Measures all points that are not kept; `points` and `failures` have the results."""
-        for policy, admission, loads in self._servers():
-            missing = [load for load in loads if self._kept(policy, admission, load) is None]
+    def measure(self, number: int) -> None:
+        """Measures all points of a round that are not kept; `points` and `failures` get them."""
+        for server in self._servers():
+            missing = self._missing(server, number)
             try:
                 if missing:
-                    self._measure(policy, admission, missing)
+                    self._measure(server, number, missing)
             except VeltairError as error:
-                self.failures[_label(policy, admission)] = str(error)
-                print(f"{STEM}: {self.pair}: {_label(policy, admission)}: {error}", flush=True)
-            kept = (self._kept(policy, admission, load) for load in loads)
+                self.failures[server.label] = str(error)
+                print(f"{STEM}: {self.pair}: {server.label}: {error}", flush=True)
+            kept = (self._store.get(self._key(server, number, load)) for load in server.loads)
             self.points += [msgspec.convert(point, Point) for point in kept if point is not None]
 
-    def _servers(self) -> list[tuple[str, bool, tuple[float, ...]]]:
-        """What each server is asked: policy, whether with admission, loads."""
+    def _missing(self, server: Server, number: int) -> list[float]:
+        """The loads of a round that have not been measured."""
+        return [
+            load
+            for load in server.loads
+            if self._store.get(self._key(server, number, load)) is None
+        ]
+
+    def _servers(self) -> list[Server]:
         found = []
         for policy in self._plan.policies:
             try:
@@ -235,25 +276,27 @@ class Bench:
             except ConfigError as error:
                 self.refusals[policy] = str(error)
                 continue
-            found.append((policy, False, self._plan.loads))
+            found.append(Server(policy=policy, admission=False, loads=self._plan.loads))
             if self._plan.admission_loads:
-                found.append((policy, True, self._plan.admission_loads))
+                loads = self._plan.admission_loads
+                found.append(Server(policy=policy, admission=True, loads=loads))
         return found
 
-    def _measure(self, policy: str, admission: bool, loads: Sequence[float]) -> None:
+    def _measure(self, server: Server, number: int, loads: Sequence[float]) -> None:
         plan = ServerPlan(
             repository=self._served,
-            policy=policy,
+            policy=server.policy,
             workers=self._plan.workers,
             slots=self._plan.slots,
-            admission=admission,
+            admission=server.admission,
         )
+        workload = self._workloads[number]
         with running(plan, self._scratch) as client:
             for load in loads:
                 begun = time.monotonic()
-                arrivals = self._workload.arrivals(load * self.capacity_qps)
+                arrivals = workload.arrivals(load * self.capacity_qps)
                 observed, disturbance = self._plan.patience.quietest(
-                    partial(replay, client, self._workload.models, arrivals)
+                    partial(replay, client, workload.models, arrivals)
                 )
                 qos_ns = [each.qos_ns for each in self._manifests.values()]
                 outcomes = Outcomes(
@@ -266,17 +309,18 @@ class Bench:
                 )
                 point = Point(
                     pair=self.pair,
-                    policy=_label(policy, admission),
+                    policy=server.label,
                     load=load,
-                    figures=by_model(outcomes, self._workload.models),
+                    round=number,
+                    figures=by_model(outcomes, workload.models),
                     disturbance=disturbance,
                     errors=observed.errors,
                 )
-                self._store.put(self._key(policy, admission, load), asdict(point))
+                self._store.put(self._key(server, number, load), asdict(point))
                 share = point.figures["all"].satisfied_share
                 print(
-                    f"{STEM}: {self.pair}: {point.policy} at {load:g}: {share:.0%} satisfied "
-                    f"({time.monotonic() - begun:.0f} s)",
+                    f"{STEM}: {self.pair}: round {number + 1}: {point.policy} at {load:g}: "
+                    f"{share:.0%} satisfied ({time.monotonic() - begun:.0f} s)",
                     flush=True,
                 )
 
@@ -296,26 +340,19 @@ class Bench:
         self.profile_disturbances[name] = kept["disturbance"]["others"]
         return msgspec.convert(kept["profile"], Profile)
 
-    def _kept(self, policy: str, admission: bool, load: float) -> dict[str, Any] | None:
-        return self._store.get(self._key(policy, admission, load))
-
-    def _key(self, policy: str, admission: bool, load: float) -> dict[str, Any]:
+    def _key(self, server: Server, number: int, load: float) -> dict[str, Any]:
         key = self._circumstances | {
             "kind": "point",
-            "policy": policy,
-            "admission": admission,
+            "policy": server.policy,
+            "admission": server.admission,
             "load": load,
             "workers": self._plan.workers,
             "slots": self._plan.slots,
-            "workload": self._workload,
+            "workload": self._workloads[number],
             "manifests": self._manifests,
         }
         built: dict[str, Any] = msgspec.to_builtins(key)
         return built
-
-
-def _label(policy: str, admission: bool) -> str:
-    return policy + ADMISSION * admission
 
 
 def _words(text: str) -> tuple[str, ...]:

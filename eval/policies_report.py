@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from veltair.eval.latency_figures import Figures, medians
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from veltair.eval.policies import Point
 
@@ -17,12 +20,50 @@ _HEADING = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """One policy at one load, over all rounds.
+
+    Attributes:
+        policy: of scheduling.
+        load: share of the capacity.
+        figures: by model, and of `all`: the medians.
+        satisfied_qps: of all, the lowest and the highest.
+    """
+
+    policy: str
+    load: float
+    figures: dict[str, Figures]
+    satisfied_qps: tuple[float, float]
+
+
+def summaries(points: Sequence[Point]) -> list[Summary]:
+    """Returns one for each policy and load, in the order of their first points."""
+    rounds: dict[tuple[str, float], list[Point]] = {}
+    for point in points:
+        rounds.setdefault((point.policy, point.load), []).append(point)
+    found = []
+    for (policy, load), same in rounds.items():
+        satisfied = [point.figures["all"].satisfied_qps for point in same]
+        figures = {
+            name: medians([point.figures[name] for point in same]) for name in same[0].figures
+        }
+        summary = Summary(
+            policy=policy,
+            load=load,
+            figures=figures,
+            satisfied_qps=(min(satisfied), max(satisfied)),
+        )
+        found.append(summary)
+    return found
+
+
 def markdown(result: dict[str, Any], points: Sequence[Point]) -> str:
     """Returns the page.
 
     Args:
         result: as its JSON file has it.
-        points: in the order of their rows.
+        points: of all rounds.
     """
     plan = result["plan"]
     lines = [
@@ -30,11 +71,12 @@ def markdown(result: dict[str, Any], points: Sequence[Point]) -> str:
         "",
         f"Made by `{result['command']}` at revision {result['revision']} on "
         f"{result['machine']['cores']} cores ({result['machine']['cpu']}), load average before "
-        f"{result['load_average_before']:.2f}. {plan['queries']} Poisson arrivals a point (seed "
-        f"{plan['seed']}), the pair's models equally often, the same arrivals for every policy; "
-        f"{plan['workers']} workers, {plan['slots']} slots a model. Latency counts from the "
-        "planned arrival; a query is satisfied if it is served within its model's target; the "
-        "share is of all that arrived, refused ones too.",
+        f"{result['load_average_before']:.2f}. Measured in {plan['rounds']} rounds, one after the "
+        f"other, of {plan['queries']} Poisson arrivals a point (seeds from {plan['seed']}), the "
+        "pair's models equally often, the same arrivals for every policy of a round; figures are "
+        f"medians over the rounds. {plan['workers']} workers, {plan['slots']} slots a model. "
+        "Latency counts from the planned arrival; a query is satisfied if it is served within its "
+        "model's target; the share is of all that arrived, refused ones too.",
         "",
         "A load of 1 keeps all cores busy at the profiles' least processor time. `+admission`: the "
         "server itself refused what it predicted to be late; policies without it refuse only what "
@@ -42,6 +84,7 @@ def markdown(result: dict[str, Any], points: Sequence[Point]) -> str:
     ]
     for pair, facts in result["pairs"].items():
         of_pair = [point for point in points if point.pair == pair]
+        measured = summaries(of_pair)
         targets = ", ".join(f"{name} {ns / 1e6:g} ms" for name, ns in facts["qos_ns"].items())
         lines += [
             "",
@@ -54,44 +97,46 @@ def markdown(result: dict[str, Any], points: Sequence[Point]) -> str:
             "",
             *(f"- `{policy}` is not served: {why}" for policy, why in facts["not_served"].items()),
             *(f"- `{policy}` is incomplete: {why}" for policy, why in facts["failed"].items()),
-            *_tops(of_pair),
+            *_tops(measured),
             "",
             *_disturbances(of_pair),
             "",
             _HEADING,
             "|---" * (_HEADING.count("|") - 1) + "|",
-            *(_row(point, name) for point in of_pair for name in point.figures),
+            *(_row(each, name) for each in measured for name in each.figures),
         ]
     return "\n".join(lines) + "\n"
 
 
-def flat_top(points: Sequence[Point]) -> tuple[float, float] | None:
-    """Returns a policy's peak of satisfied queries a second, and the part of it at the last load.
+def flat_top(satisfied_qps: Mapping[float, float]) -> tuple[float, float] | None:
+    """Returns the peak of satisfied queries a second by load, and its part at the highest load.
 
     None where nothing was satisfied.
     """
-    by_load = sorted(points, key=lambda point: point.load)
-    satisfied = [point.figures["all"].satisfied_qps for point in by_load]
-    peak = max(satisfied, default=0.0)
-    return (peak, satisfied[-1] / peak) if peak > 0 else None
+    peak = max(satisfied_qps.values(), default=0.0)
+    return (peak, satisfied_qps[max(satisfied_qps)] / peak) if peak > 0 else None
 
 
-def _tops(points: Sequence[Point]) -> list[str]:
-    loads = sorted({point.load for point in points})
+def _tops(measured: Sequence[Summary]) -> list[str]:
+    loads = sorted({each.load for each in measured})
     lines = [
-        "Satisfied queries a second by load; flat: the highest load keeps at least "
-        f"{FLAT_TOP:.0%} of the peak.",
+        "Satisfied queries a second by load, with the lowest and the highest of a round; flat: the "
+        f"highest load keeps at least {FLAT_TOP:.0%} of the peak, by the medians.",
         "",
         "| policy | " + " | ".join(f"{load:g}" for load in loads) + " | peak kept | flat |",
         "|---" * (len(loads) + 3) + "|",
     ]
-    for policy in dict.fromkeys(point.policy for point in points):
-        of_policy = {point.load: point for point in points if point.policy == policy}
+    for policy in dict.fromkeys(each.policy for each in measured):
+        of_policy = {each.load: each for each in measured if each.policy == policy}
+        median = {load: each.figures["all"].satisfied_qps for load, each in of_policy.items()}
         cells = [
-            f"{of_policy[load].figures['all'].satisfied_qps:.1f}" if load in of_policy else ""
+            f"{median[load]:.1f} ({of_policy[load].satisfied_qps[0]:.1f} to "
+            f"{of_policy[load].satisfied_qps[1]:.1f})"
+            if load in of_policy
+            else ""
             for load in loads
         ]
-        top = flat_top(list(of_policy.values())) if len(of_policy) > 1 else None
+        top = flat_top(median) if len(of_policy) > 1 else None
         verdict = ["", ""]
         if top is not None:
             verdict = [f"{top[1]:.0%}", "yes" if top[1] >= FLAT_TOP else "no"]
@@ -117,12 +162,12 @@ def _times(name: str, rows: Sequence[Sequence[int]]) -> str:
     return f"{name} " + ", ".join(f"{row[0] / 1e6:.1f}" for row in rows) + " ms"
 
 
-def _row(point: Point, name: str) -> str:
-    found = point.figures[name]
+def _row(measured: Summary, name: str) -> str:
+    found = measured.figures[name]
     latencies = (found.mean_ms, found.p50_ms, found.p95_ms, found.p99_ms)
     cells = (
-        point.policy,
-        f"{point.load:g}",
+        measured.policy,
+        f"{measured.load:g}",
         name,
         f"{found.queries}",
         f"{found.offered_qps:.1f}",

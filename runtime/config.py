@@ -86,7 +86,12 @@ class QueueConfig(_Section, frozen=True, kw_only=True):
 
     max_queries: Annotated[
         int,
-        Meta(ge=1, le=65_536, description="slots a model: queries waiting, running, unanswered"),
+        Meta(
+            ge=1,
+            le=65_536,
+            description="slots a model: queries waiting, running, unanswered; when an eighth is "
+            "left, those that wait and are late already make room",
+        ),
     ] = 64
     admission: Annotated[
         bool,

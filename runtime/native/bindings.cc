@@ -1425,12 +1425,13 @@ void bind_client(nb::module_& m) {
       .def(nb::init<std::shared_ptr<Segment>>(), "segment"_a)
       .def(
           "allocate",
-          [](Client& client, int32_t model) {
+          [](Client& client, int32_t model, std::optional<int64_t> now_ns) {
             int32_t query = veltair::ipc::kNone;
-            const veltair::ipc::Verdict verdict = client.allocate(model, &query);
+            const veltair::ipc::Verdict verdict =
+                client.allocate(model, &query, now_ns.value_or(veltair::ipc::monotonic_ns()));
             return std::make_pair(verdict, query);
           },
-          "model"_a, ReleaseGil())
+          "model"_a, "now_ns"_a = nb::none(), ReleaseGil())
       .def(
           "submit",
           [](Client& client, int32_t query, std::optional<int64_t> arrival_ns, int64_t deadline_ns,

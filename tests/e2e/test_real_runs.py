@@ -66,14 +66,14 @@ def test_policies_are_measured_once_and_reported(repository: Path, tmp_path: Pat
     arguments = [str(repository), "--out", str(tmp_path), "--scratch", str(tmp_path / "scratch")]
     arguments += ["--pairs", "long+short", "--policies", "model", "--loads", "0.2,0.4"]
     arguments += ["--queries", str(QUERIES), "--wait-s", "0", "--attempts", "1"]
-    arguments += ["--admission-loads", "0.4"]
+    arguments += ["--admission-loads", "0.4", "--rounds", "2"]
     first = run("veltair.eval.policies", *arguments)
-    assert first.count("serving at") == 2  # without and with admission
+    assert first.count("serving at") == 4  # without and with admission, in each round
     found: dict[str, Any] = json.loads((tmp_path / "policies.json").read_text())
-    assert [(p["policy"], p["load"]) for p in found["points"]] == [
-        ("model", 0.2),
-        ("model", 0.4),
-        ("model+admission", 0.4),
+    assert [(p["round"], p["policy"], p["load"]) for p in found["points"]] == [
+        (number, *point)
+        for number in (0, 1)
+        for point in (("model", 0.2), ("model", 0.4), ("model+admission", 0.4))
     ]
     for point in found["points"]:
         whole = point["figures"]["all"]

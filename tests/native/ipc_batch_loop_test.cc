@@ -53,8 +53,8 @@ int queued(const Server& server) {
 // Posts a query that arrives now, with `left_ns` until its deadline.
 int32_t send(Server& server, int32_t client, int64_t tag, int64_t left_ns) {
   int32_t query = kNone;
-  CHECK(server.board->allocate(client, 0, &query).ok);
   const int64_t now_ns = ipc::monotonic_ns();
+  CHECK(server.board->allocate(client, 0, &query, now_ns).ok);
   CHECK(server.board->submit(client, query, now_ns, now_ns + left_ns, tag, now_ns).ok);
   return query;
 }
@@ -189,7 +189,7 @@ void test_under_load() {
   for (int answered = 0; answered < kQueries;) {
     if (answered % 50 == 0) server.board->set_policies(batching(names[answered / 50 % 4]));
     int32_t query = kNone;
-    while (sent < kQueries && client.allocate(sent % 2, &query).ok) {
+    while (sent < kQueries && client.allocate(sent % 2, &query, ipc::monotonic_ns()).ok) {
       const int64_t now_ns = ipc::monotonic_ns();
       CHECK(client.submit(query, now_ns, 0, sent++, now_ns).ok);
     }

@@ -52,7 +52,7 @@ void test_life_of_a_query() {
   const uint32_t work = server.segment->workers()[0].work;
 
   int32_t query = kNone;
-  CHECK(board.allocate(client, 0, &query).ok && query == 0);
+  CHECK(board.allocate(client, 0, &query, 0).ok && query == 0);
   CHECK(board.submit(client, query, 5, 0, 77, 10).ok);
   CHECK(server.segment->workers()[0].work != work);  // it was woken
   CHECK(!board.submit(client, query, 5, 0, 77, 10).ok);
@@ -87,14 +87,14 @@ void test_refusals() {
   ipc::Board& board = *server.board;
   const int32_t client = board.add_client(kPid);
   int32_t query = kNone;
-  CHECK(board.allocate(client, 0, &query).ok && board.allocate(client, 0, &query).ok);
-  CHECK(board.allocate(client, 0, &query).why == Failure::kQueueFull);
-  CHECK(board.allocate(client, 1, &query).ok);  // a full model does not fill the others
+  CHECK(board.allocate(client, 0, &query, 0).ok && board.allocate(client, 0, &query, 0).ok);
+  CHECK(board.allocate(client, 0, &query, 0).why == Failure::kQueueFull);
+  CHECK(board.allocate(client, 1, &query, 0).ok);  // a full model does not fill the others
   board.set_model_state(1, ipc::ModelState::kUnavailable, "damaged");
-  CHECK(board.allocate(client, 1, &query).why == Failure::kUnavailable);
+  CHECK(board.allocate(client, 1, &query, 0).why == Failure::kUnavailable);
   board.set_state(ipc::ServerState::kDraining);
   CHECK(board.submit(client, 0, 0, 0, 0, 0).why == Failure::kDraining);
-  CHECK(board.allocate(client, 0, &query).why == Failure::kDraining);
+  CHECK(board.allocate(client, 0, &query, 0).why == Failure::kDraining);
   server.check();
   CHECK(server.segment->models()[0].counters.failed[static_cast<int>(Failure::kQueueFull)] == 1);
 }
@@ -108,22 +108,22 @@ void test_admission() {
   post(board, client, 0, 1, 0);
   post(board, client, 0, 2, 0);
   int32_t query = kNone;
-  CHECK(board.allocate(client, 0, &query).ok);
+  CHECK(board.allocate(client, 0, &query, 0).ok);
   ipc::Verdict verdict = board.submit(client, query, 0, 0, 3, 0);
   CHECK(!verdict.ok && verdict.why == Failure::kDeadline && verdict.late_ns == 5 * kMs);
   CHECK(!board.release(client, query));  // given back with the refusal
   // The first has run for 6 ms: what is left of it counts, not the whole.
   CHECK(board.take(0, server.scheduler(), 0).decision.task != kNone);
-  CHECK(board.allocate(client, 0, &query).ok);
+  CHECK(board.allocate(client, 0, &query, 0).ok);
   CHECK(board.submit(client, query, 0, 0, 3, 6 * kMs).why == Failure::kDeadline);
-  CHECK(board.allocate(client, 0, &query).ok);
+  CHECK(board.allocate(client, 0, &query, 0).ok);
   CHECK(board.submit(client, query, 0, 30 * kMs, 3, 0).ok);
   // Changed while it serves.
   for (const bool admission : {false, true}) {
     ipc::Policies policies;
     policies.admission = admission;
     board.set_policies(policies);
-    CHECK(board.allocate(client, 0, &query).ok);
+    CHECK(board.allocate(client, 0, &query, 0).ok);
     CHECK(board.submit(client, query, 0, 0, 4, 6 * kMs).ok == !admission);
   }
   server.check();
@@ -138,7 +138,7 @@ void test_admission_by_deadlines() {
     const int32_t client = board.add_client(kPid);
     const auto admitted = [&](int64_t deadline_ns, int64_t now_ns) {
       int32_t query = kNone;
-      CHECK(board.allocate(client, 0, &query).ok);
+      CHECK(board.allocate(client, 0, &query, 0).ok);
       return board.submit(client, query, now_ns, deadline_ns, 0, now_ns).ok;
     };
     for (int i = 0; i < 3; ++i) CHECK(admitted(100 * kMs, 0));
@@ -157,6 +157,66 @@ void test_admission_by_deadlines() {
     }
     server.check();
   }
+}
+
+// At twice the predicted times a query has to wait twice as long, while anything runs that tells
+// it.
+void test_admission_at_the_pace() {
+  Server server(1, 1, {{.slots = 8, .qos_ns = 100 * kMs}}, /*admission=*/true);
+  ipc::Board& board = *server.board;
+  const int32_t client = board.add_client(kPid);
+  board.join(0, kPid, 0);
+  server.segment->header().pace = 2 * sched::kAsPredicted;
+  const auto verdict = [&](int64_t deadline_ns, int64_t now_ns) {
+    int32_t query = kNone;
+    CHECK(board.allocate(client, 0, &query, now_ns).ok);
+    return board.submit(client, query, now_ns, deadline_ns, 0, now_ns);
+  };
+  CHECK(verdict(10 * kMs, 0).ok);  // nothing runs: as predicted
+  CHECK(board.take(0, server.scheduler(), 0).decision.task != kNone);
+  // 15 of its 20 ms are left, and this one takes another 20.
+  CHECK(verdict(40 * kMs, 5 * kMs).ok);
+  board.release(client, 1);
+  CHECK(verdict(39 * kMs, 5 * kMs).late_ns == 1 * kMs);
+  server.check();
+}
+
+// Where a model's slots run short, those of its queries that wait and are late already make room,
+// the latest first.
+void test_late_queries_make_room() {
+  Server server(1, 1, {{.slots = 16, .qos_ns = 100 * kMs}, {.slots = 2, .qos_ns = 50 * kMs}});
+  ipc::Board& board = *server.board;
+  const int32_t client = board.add_client(kPid);
+  for (int32_t tag = 0; tag < 14; ++tag) post(board, client, 0, tag, tag);
+  const ipc::ModelRecord& model = server.segment->models()[0];
+  // 14 queries that arrived at 0 to 13 ns are due 100 ms later and take 10 ms.
+  post(board, client, 0, 14, 90 * kMs);  // two are free, which is enough: nothing is given up
+  CHECK(model.free_slots == 1 && board.pending() == 15);
+  post(board, client, 0, 15, 90 * kMs);  // the first could just be in time
+  CHECK(model.free_slots == 0 && board.pending() == 16);
+  server.check();
+  int32_t query = kNone;
+  CHECK(board.allocate(client, 0, &query, 90 * kMs + 2).why == Failure::kQueueFull);
+  ipc::Ended ended = collect_one(board, client);
+  CHECK(!ended.ok && ended.why == Failure::kDeadline && ended.tag == 0);
+  CHECK(std::string(server.segment->queries()[ended.query].error).find("too late") !=
+        std::string::npos);
+  CHECK(ended.compute_ns == 0 && board.pending() == 15);
+  server.check();
+  CHECK(board.release(client, ended.query));
+  // The next one gets that slot, and the next of the late ones ends for the one behind it.
+  CHECK(board.allocate(client, 0, &query, 90 * kMs + 2).ok && query == ended.query);
+  ended = collect_one(board, client);
+  CHECK(ended.why == Failure::kDeadline && ended.tag == 1);
+  CHECK(model.counters.failed[static_cast<int>(Failure::kDeadline)] == 2);
+  // What runs, what can be in time and what belongs to another model stays.
+  board.join(0, kPid, 0);
+  CHECK(board.take(0, server.scheduler(), 91 * kMs).decision.task != kNone);
+  post(board, client, 1, 16, 91 * kMs);
+  post(board, client, 1, 17, 91 * kMs);
+  CHECK(board.allocate(client, 1, &query, 91 * kMs).why == Failure::kQueueFull);
+  CHECK(board.collect(client, {&ended, 1}) == 0);
+  server.check();
 }
 
 void test_first_come_first_served() {
@@ -288,7 +348,7 @@ void test_a_client_goes() {
   post(board, gone, 0, 2, 0);  // queued
   post(board, stays, 0, 3, 0);
   int32_t held = kNone;
-  CHECK(board.allocate(gone, 0, &held).ok);
+  CHECK(board.allocate(gone, 0, &held, 0).ok);
   board.remove_client(gone, 10);
   server.check();
   CHECK(board.pending() == 2);  // the running one, and the other client's
@@ -319,7 +379,7 @@ void test_release_at_any_time() {
   CHECK(board.take(0, server.scheduler(), 0).decision.task == query);
   CHECK(board.release(client, query));
   int32_t other = kNone;
-  CHECK(!board.allocate(client, 0, &other).ok);
+  CHECK(!board.allocate(client, 0, &other, 0).ok);
   board.complete(0, "", 5);
   server.check();
   CHECK(board.collect(client, {&none, 1}) == 0);
@@ -331,7 +391,7 @@ void test_release_at_any_time() {
   server.check();
   CHECK(board.collect(client, {&none, 1}) == 0);
   server.check();
-  CHECK(board.allocate(client, 0, &other).ok);
+  CHECK(board.allocate(client, 0, &other, 0).ok);
 }
 
 void test_kernel_error_and_stop() {
@@ -383,7 +443,7 @@ void test_block_sums() {
   const int32_t client = board.add_client(kPid);
   board.join(0, kPid, 0);
   int32_t query = kNone;
-  CHECK(board.allocate(client, 0, &query).ok && board.submit(client, query, 0, 0, 0, 0).ok);
+  CHECK(board.allocate(client, 0, &query, 0).ok && board.submit(client, query, 0, 0, 0, 0).ok);
   CHECK(board.take(0, scheduler, 0).decision.task == query);
 
   // 2 ms where 1 ms was expected, of a layer that takes 4 ms longer at a slow-down of 1.
@@ -410,7 +470,7 @@ void test_block_sums() {
   board.complete(0, "", 30, &sample);
   sums = board.block_sums();
   CHECK(static_cast<int64_t>(sums[0].excess) == -2 * kMs * kMs / ipc::kSquareNs);
-  CHECK(board.allocate(client, 0, &query).ok && board.submit(client, query, 0, 0, 0, 0).ok);
+  CHECK(board.allocate(client, 0, &query, 0).ok && board.submit(client, query, 0, 0, 0, 0).ok);
   CHECK(board.take(0, scheduler, 40).decision.task == query);
   sample.took_ns = 1000 * kMs;
   board.next_block(0, scheduler, 1, 50, &sample);
@@ -489,6 +549,8 @@ int main() {
   test_refusals();
   test_admission();
   test_admission_by_deadlines();
+  test_admission_at_the_pace();
+  test_late_queries_make_room();
   test_first_come_first_served();
   test_cores();
   test_blocks();

@@ -106,7 +106,7 @@ class Server {
 // Allocates and submits; returns the query's number.
 inline int32_t post(ipc::Board& board, int32_t client, int32_t model, int64_t tag, int64_t now_ns) {
   int32_t query = ipc::kNone;
-  CHECK(board.allocate(client, model, &query).ok);
+  CHECK(board.allocate(client, model, &query, now_ns).ok);
   CHECK(board.submit(client, query, now_ns, 0, tag, now_ns).ok);
   return query;
 }

@@ -146,7 +146,7 @@ void test_a_client_dies_inside() {
       CHECK(board.add_client(getpid()) == doomed);
       for (int64_t tag = 0; tag < 3; ++tag) post(board, doomed, 0, tag, tag);
       int32_t held = kNone;
-      CHECK(board.allocate(doomed, 0, &held).ok);
+      CHECK(board.allocate(doomed, 0, &held, 0).ok);
       for (int i = 0; i < 2; ++i) {
         CHECK(board.take(0, server.scheduler(), 5).decision.task != kNone);
         board.complete(0, "", 6);

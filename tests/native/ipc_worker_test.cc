@@ -157,7 +157,7 @@ Answers ask(Server& server, int queries, unsigned seed) {
     for (unsigned burst = random() % 4; burst > 0 && sent < queries; --burst) {
       const auto model = static_cast<int32_t>(random() % server.profiles.size());
       int32_t query = kNone;
-      if (!client.allocate(model, &query).ok) break;
+      if (!client.allocate(model, &query, ipc::monotonic_ns()).ok) break;
       const int64_t now_ns = ipc::monotonic_ns();
       CHECK(client.submit(query, now_ns, 0, sent++, now_ns).ok);
     }
@@ -183,7 +183,11 @@ std::unique_ptr<Server> server_with(const std::string& scheduling, int workers, 
   auto server = std::make_unique<Server>(kCores, workers,
                                          std::vector<ModelOptions>{{.slots = 12}, {.slots = 12}});
   server->profiles = {short_profile(qos_ns), short_profile(20 * qos_ns)};
-  for (size_t m = 0; m < 2; ++m) server->segment->models()[m].qos_ns = server->profiles[m].qos_ns;
+  for (size_t m = 0; m < 2; ++m) {
+    ipc::ModelRecord& model = server->segment->models()[m];
+    model.qos_ns = server->profiles[m].qos_ns;
+    model.expected_ns = model.fastest_ns = server->profiles[m].model_ns.back();
+  }
   ipc::Policies policies;
   policies.scheduling = scheduling;
   policies.options.max_block_ns = 200 * kUs;
@@ -217,7 +221,7 @@ void test_revoking() {
   for (int round = 0; round < 100; ++round) {
     for (const int32_t model : {1, 0}) {
       int32_t query = kNone;
-      CHECK(client.allocate(model, &query).ok);
+      CHECK(client.allocate(model, &query, ipc::monotonic_ns()).ok);
       const int64_t now_ns = ipc::monotonic_ns();
       CHECK(client.submit(query, now_ns, 0, model, now_ns).ok);
       if (model == 1) std::this_thread::sleep_for(std::chrono::microseconds(100 + round));
@@ -290,7 +294,7 @@ void test_a_null_executor_takes_the_time() {
     std::vector<ipc::Ended> ended;
     for (int i = 0; i < 2; ++i) {
       int32_t query = kNone;
-      CHECK(client.allocate(0, &query).ok);
+      CHECK(client.allocate(0, &query, ipc::monotonic_ns()).ok);
       const int64_t now_ns = ipc::monotonic_ns();
       CHECK(client.submit(query, now_ns, 0, i, now_ns).ok);
     }
@@ -354,7 +358,7 @@ double level_of(Server& server, ipc::Client& client, int queries) {
   const std::vector<ipc::BlockSums> before = server.board->block_sums();
   for (int i = 0; i < queries; ++i) {
     int32_t query = kNone;
-    CHECK(client.allocate(0, &query).ok);
+    CHECK(client.allocate(0, &query, ipc::monotonic_ns()).ok);
     const int64_t now_ns = ipc::monotonic_ns();
     CHECK(client.submit(query, now_ns, 0, i, now_ns).ok);
     std::vector<ipc::Ended> ended;
@@ -455,7 +459,7 @@ void test_kernels(const std::string& scheduling) {
   int answered = 0;
   for (int sent = 0; answered < 200;) {
     int32_t query = kNone;
-    while (sent < 200 && client.allocate(0, &query).ok) {
+    while (sent < 200 && client.allocate(0, &query, ipc::monotonic_ns()).ok) {
       auto* in = reinterpret_cast<float*>(segment->tensor(record, 0, query));
       for (int64_t i = 0; i < fakes::kLength; ++i) in[i] = static_cast<float>(sent);
       const int64_t now_ns = ipc::monotonic_ns();

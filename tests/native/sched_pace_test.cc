@@ -26,6 +26,8 @@ void test_times() {
   CHECK(at_pace(3000, kAsPredicted) == 3000);
   CHECK(at_pace(3000, kDouble) == 6000 && at_pace(3000, kAsPredicted / 2) == 1500);
   CHECK(per_pace(3000, kDouble) == 1500);
+  CHECK(present_pace(kDouble, /*runs=*/true) == kDouble);
+  CHECK(present_pace(kDouble, /*runs=*/false) == kAsPredicted);
 }
 
 void test_it_follows_blocks() {

@@ -62,6 +62,7 @@ class DriverMachine(RuleBasedStateMachine):
                 qos_ns=profile.qos_ns,
                 needed_cores=1,
                 expected_ns=LAYERS * MS,
+                fastest_ns=LAYERS * MS // 2,
                 metadata=b"",
             )
             for index, profile in enumerate(PROFILES)
@@ -118,7 +119,7 @@ class DriverMachine(RuleBasedStateMachine):
     @rule(model=st.integers(0, len(PROFILES) - 1), wait_ns=st.integers(0, MS))
     def submit(self, model: int, wait_ns: int) -> None:
         self.now_ns += wait_ns
-        verdict, query = self.client.allocate(model)
+        verdict, query = self.client.allocate(model, self.now_ns)
         if verdict.ok:
             deadline_ns = self.now_ns + PROFILES[model].qos_ns
             assert self.client.submit(query, self.now_ns, deadline_ns, self.sent).ok

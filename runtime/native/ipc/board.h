@@ -124,8 +124,9 @@ class Board {
   // Takes everything back from a client that leaves or has died: cancels what it queued, frees its
   // slots (those of a running task when that ends).
   void remove_client(int32_t client, int64_t now_ns);
-  // Takes the model's lowest free slot, so that neighbours in time are neighbours in memory.
-  Verdict allocate(int32_t client, int32_t model, int32_t* query);
+  // Takes the model's lowest free slot, so that neighbours in time are neighbours in memory. Where
+  // few are free, a query that waits and can't be in time any more is ended for it.
+  Verdict allocate(int32_t client, int32_t model, int32_t* query, int64_t now_ns);
   // Hands a held slot to the server. A refused one is free again.
   Verdict submit(int32_t client, int32_t query, int64_t arrival_ns, int64_t deadline_ns,
                  int64_t tag, int64_t now_ns);
@@ -237,6 +238,7 @@ class Board {
   void finish(Critical& critical, int32_t task);
   void end_task(Critical& critical, int32_t task, std::string_view error, Failure why,
                 int64_t now_ns);
+  void refuse_queued(Critical& critical, int32_t task, std::string_view why, int64_t now_ns);
   void end_query(Critical& critical, int32_t query);
   void fail(QueryRecord& query, std::string_view error, Failure why, int64_t now_ns);
   void cancel(int32_t task);
@@ -255,6 +257,7 @@ class Board {
 
   // queries.cc
   sched::Admission admission(const ModelRecord& model, int64_t deadline_ns, int64_t now_ns);
+  void give_up_late(Critical& critical, int32_t model, int64_t now_ns);
   void enqueue(int32_t first, int32_t executor);
   void enter_inbox(int32_t query);
   bool drop_query(int32_t query);

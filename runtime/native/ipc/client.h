@@ -31,7 +31,9 @@ class Client {
   Segment& segment() const { return board_.segment(); }
   Board& board() { return board_; }
 
-  Verdict allocate(int32_t model, int32_t* query) { return board_.allocate(id_, model, query); }
+  Verdict allocate(int32_t model, int32_t* query, int64_t now_ns) {
+    return board_.allocate(id_, model, query, now_ns);
+  }
   Verdict submit(int32_t query, int64_t arrival_ns, int64_t deadline_ns, int64_t tag,
                  int64_t now_ns) {
     return board_.submit(id_, query, arrival_ns, deadline_ns, tag, now_ns);

@@ -3,9 +3,13 @@
 #include <bit>
 
 #include "native/ipc/board.h"
+#include "native/sched/pace.h"
 
 namespace veltair::ipc {
 namespace {
+
+// Of this many slots of a model one is kept for queries that can be in time.
+constexpr int32_t kSlotsInReserve = 8;
 
 Verdict refused(ModelRecord& model, Failure why, int64_t late_ns = 0) {
   ++model.counters.failed[static_cast<int>(why)];
@@ -69,11 +73,35 @@ void Board::remove_client(int32_t client, int64_t /*now_ns*/) {
   wake_for_work(critical);
 }
 
-Verdict Board::allocate(int32_t client, int32_t model, int32_t* query) {
+// Where a model's slots run short, ends the one of its queries that has waited beyond what it could
+// bear for longest, if there is one. Its client still has to collect it, so this begins before the
+// last slot is taken.
+void Board::give_up_late(Critical& critical, int32_t model, int64_t now_ns) {
+  const ModelRecord& record = models_[model];
+  if (record.free_slots >= std::max(record.slots / kSlotsInReserve, 1)) return;
+  const auto is_lost = [&](int32_t task) {
+    for (int32_t q = task; q != kNone; q = queries_[q].next) {
+      const int64_t deadline_ns = queries_[q].deadline_ns;
+      if (deadline_ns == 0 || now_ns + record.fastest_ns <= deadline_ns) return false;
+    }
+    return true;
+  };
+  int32_t latest = kNone;
+  for (int32_t t = header_.queue_head; t != kNone; t = tasks_[t].task.next) {
+    const sched::Task& task = tasks_[t].task;
+    if (task.model != model || !is_lost(t)) continue;
+    if (latest == kNone || task.deadline_ns < tasks_[latest].task.deadline_ns) latest = t;
+  }
+  if (latest == kNone) return;
+  refuse_queued(critical, latest, "it was too late already when others needed its place", now_ns);
+}
+
+Verdict Board::allocate(int32_t client, int32_t model, int32_t* query, int64_t now_ns) {
   Critical critical(*this);
   ModelRecord& record = models_[model];
   if (!is(record.state, ModelState::kReady)) return refused(record, Failure::kUnavailable);
   if (!is(header_.state, ServerState::kServing)) return refused(record, Failure::kDraining);
+  give_up_late(critical, model, now_ns);
   if (record.free_slots == 0) return refused(record, Failure::kQueueFull);
   const std::span<uint64_t> bitmap = segment_->free_slots(record);
   size_t word = 0;
@@ -97,22 +125,27 @@ Verdict Board::allocate(int32_t client, int32_t model, int32_t* query) {
 // it goes ahead of all others, and has more cores than usual where it needs them.
 sched::Admission Board::admission(const ModelRecord& model, int64_t deadline_ns, int64_t now_ns) {
   const bool by_deadline = header_.policies.by_deadline != 0;
+  const bool runs = std::ranges::any_of(
+      workers_, [](const WorkerRecord& worker) { return worker.running.task != kNone; });
+  const int32_t pace = sched::present_pace(header_.pace.load(std::memory_order_relaxed), runs);
   sched::Backlog backlog{.cores = header_.geometry.n_cores, .workers = header_.live_workers};
+  const auto left_ns = [&](int64_t predicted_ns, int64_t done_ns) {
+    return std::max<int64_t>(sched::at_pace(predicted_ns, pace) - done_ns, 0);
+  };
   const auto add = [&](const sched::Task& task, int64_t done_ns) {
     const ModelRecord& other = models_[task.model];
     if (by_deadline) {
-      const int64_t end_ns = now_ns + std::max<int64_t>(other.fastest_ns - done_ns, 0);
       if (task.deadline_ns == 0 || task.deadline_ns > deadline_ns) return;
-      if (end_ns > task.deadline_ns) return;
+      if (now_ns + left_ns(other.fastest_ns, done_ns) > task.deadline_ns) return;
     }
-    backlog.add(std::max<int64_t>(other.expected_ns - done_ns, 0), other.needed_cores);
+    backlog.add(left_ns(other.expected_ns, done_ns), other.needed_cores);
   };
   for (const WorkerRecord& worker : workers_) {
     if (worker.running.task == kNone) continue;
     add(tasks_[worker.running.task].task, now_ns - worker.running.started_ns);
   }
   for (int32_t t = header_.queue_head; t != kNone; t = tasks_[t].task.next) add(tasks_[t].task, 0);
-  const int64_t service_ns = by_deadline ? model.fastest_ns : model.expected_ns;
+  const int64_t service_ns = left_ns(by_deadline ? model.fastest_ns : model.expected_ns, 0);
   return sched::admit(backlog, service_ns, deadline_ns, now_ns);
 }
 

@@ -156,6 +156,13 @@ void Board::end_task(Critical& critical, int32_t task, std::string_view error, F
   finish(critical, task);
 }
 
+// Ends a task that waits in the queue: it would be late.
+void Board::refuse_queued(Critical& critical, int32_t task, std::string_view why, int64_t now_ns) {
+  unlink(task);
+  for (int32_t q = task; q != kNone; q = queries_[q].next) queries_[q].start_ns = now_ns;
+  end_task(critical, task, why, Failure::kDeadline, now_ns);
+}
+
 // Counts a query whose end is written, and hands it to its client, or frees it where nobody waits.
 void Board::end_query(Critical& critical, int32_t q) {
   QueryRecord& query = queries_[q];

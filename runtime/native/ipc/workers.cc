@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "native/ipc/board.h"
+#include "native/sched/pace.h"
 
 namespace veltair::ipc {
 
@@ -26,15 +27,16 @@ sched::View Board::view(const Scheduler& scheduler) {
   const sched::Table workers(&workers_.data()->running, sizeof(WorkerRecord),
                              static_cast<int32_t>(workers_.size()));
   sched::find_busy(workers, busy_);
-  return {.models = scheduler.profiles,
-          .tasks = {&tasks_.data()->task, sizeof(TaskRecord), static_cast<int32_t>(tasks_.size())},
-          .queue_head = header_.queue_head,
-          .queue_length = header_.queue_length,
-          .workers = workers,
-          .busy = &busy_,
-          .total_cores = header_.geometry.n_cores,
-          .free_cores = header_.free_cores,
-          .pace = header_.pace.load(std::memory_order_relaxed)};
+  return {
+      .models = scheduler.profiles,
+      .tasks = {&tasks_.data()->task, sizeof(TaskRecord), static_cast<int32_t>(tasks_.size())},
+      .queue_head = header_.queue_head,
+      .queue_length = header_.queue_length,
+      .workers = workers,
+      .busy = &busy_,
+      .total_cores = header_.geometry.n_cores,
+      .free_cores = header_.free_cores,
+      .pace = sched::present_pace(header_.pace.load(std::memory_order_relaxed), !busy_.empty())};
 }
 
 sched::Decision Board::ask(const Scheduler& scheduler, const sched::Event& event, int64_t now_ns) {
@@ -169,9 +171,7 @@ void Board::begin_queued(Critical& critical, int32_t worker, const Scheduler& sc
     const int32_t task = decision.task;
     if (task == kNone || decision.action == sched::Action::kWait) return;
     if (decision.action == sched::Action::kRefuse) {
-      unlink(task);
-      for (int32_t q = task; q != kNone; q = queries_[q].next) queries_[q].start_ns = now_ns;
-      end_task(critical, task, sched::reason_text(decision.reason), Failure::kDeadline, now_ns);
+      refuse_queued(critical, task, sched::reason_text(decision.reason), now_ns);
       continue;
     }
     begin_task(idle, task, now_ns);

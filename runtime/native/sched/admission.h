@@ -5,8 +5,8 @@
 
 namespace veltair::sched {
 
-// The work ahead of a new query, as the profiles have it: of tasks that wait, and what is left of
-// those that run, those that the policy serves before it.
+// The work ahead of a new query: of tasks that wait, and what is left of those that run, those that
+// the policy serves before it. Times are predicted ones at the present pace.
 struct Backlog {
   int32_t cores = 0;       // that the server has
   int32_t workers = 0;     // that are alive; each runs one task at a time
@@ -15,6 +15,7 @@ struct Backlog {
   int64_t core_ns = 0;     // sum of cores x time
   int64_t longest_core_ns = 0;
 
+  // A task's time, or what is left of it.
   void add(int64_t task_ns, int64_t task_cores);
 };
 

@@ -20,4 +20,9 @@ double per_pace(double time_ns, int32_t pace);
 // circumstances. Blocks without a prediction, and those whose cores changed amid them, say nothing.
 int32_t next_pace(int32_t pace, const Running& ended, int64_t now_ns);
 
+// The pace to decide by. While nothing runs nothing tells of it, and what was slow need not be any
+// more: then it is as predicted. Otherwise a pace at which all queries are late would stay for
+// ever, since none would run that could tell of another.
+inline int32_t present_pace(int32_t pace, bool runs) { return runs ? pace : kAsPredicted; }
+
 }  // namespace veltair::sched

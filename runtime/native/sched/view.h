@@ -89,7 +89,8 @@ struct View {
   // What was measured of it: the reference kernel's slow-down, in millionths. kNone: nothing was,
   // and `level` says. Each model has levels of its own, so each makes an index of it.
   int32_t slowdown = kNone;
-  int32_t pace = kAsPredicted;  // how long blocks take now for what is predicted: millionths
+  // How long blocks take now for what is predicted, in millionths; as predicted while none runs.
+  int32_t pace = kAsPredicted;
 };
 
 enum class EventKind : uint8_t {

@@ -65,7 +65,7 @@ sched::View Simulator::view(int32_t worker) const {
       .total_cores = options_.cores,
       .free_cores = free_cores_,
       .level = 0,
-      .pace = pace_};
+      .pace = sched::present_pace(pace_, !busy_.empty())};
   if (options_.memory.gbps > 0) {
     const auto draw = static_cast<uint64_t>(machine_.decisions);
     view.slowdown = options_.memory.told_of(disturbance(worker), draw);

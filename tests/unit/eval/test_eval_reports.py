@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from veltair.eval import policies, policies_report, sim_vs_real, sim_vs_real_report
-from veltair.eval.latency_figures import Figures
+from veltair.eval.latency_figures import Figures, medians
 from veltair.runtime.disturbance import Disturbance
 
 QUIET = Disturbance(driver=0.001, others=0.0, steal=0.0)
@@ -108,12 +109,15 @@ def test_a_point_beyond_its_bounds_has_the_measured_reasons() -> None:
     assert "0 queries refused and 0 failed, simulated 7 refused" in page
 
 
-def point(load: float, satisfied_qps: float, policy: str = "model") -> policies.Point:
+def point(
+    load: float, satisfied_qps: float, policy: str = "model", number: int = 0
+) -> policies.Point:
     """A point of the pair."""
     return policies.Point(
         pair="a+b",
         policy=policy,
         load=load,
+        round=number,
         figures={"all": figures(satisfied_qps=satisfied_qps)},
         disturbance=QUIET,
         errors=(),
@@ -121,9 +125,24 @@ def point(load: float, satisfied_qps: float, policy: str = "model") -> policies.
 
 
 def test_the_top_is_flat_where_the_last_load_keeps_the_peak() -> None:
-    points = [point(1.2, 40), point(0.3, 20), point(0.9, 50)]
-    assert policies_report.flat_top(points) == (50, 0.8)
-    assert policies_report.flat_top([point(0.3, 0)]) is None
+    assert policies_report.flat_top({1.2: 40, 0.3: 20, 0.9: 50}) == (50, 0.8)
+    assert policies_report.flat_top({0.3: 0}) is None
+
+
+def test_a_point_is_the_median_of_its_rounds() -> None:
+    slow = [point(0.9, 50, number=0), point(1.2, 9, number=0)]
+    fast = [point(load, 48, number=number) for number in (1, 2) for load in (0.9, 1.2)]
+    first, second = policies_report.summaries(slow + fast)
+    assert (first.load, first.figures["all"].satisfied_qps) == (0.9, 48)
+    assert (second.load, second.figures["all"].satisfied_qps) == (1.2, 48)
+    assert second.satisfied_qps == (9, 48)
+
+
+def test_a_median_leaves_out_what_is_not_known() -> None:
+    runs = [figures(p99_ms=ms, refused=count) for ms, count in ((math.nan, 1), (3.0, 2), (5.0, 6))]
+    found = medians(runs)
+    assert (found.p99_ms, found.refused) == (4.0, 2)
+    assert math.isnan(medians([figures(p99_ms=math.nan)]).p99_ms)
 
 
 def test_the_page_has_every_policy_and_those_that_are_not_served() -> None:
@@ -131,7 +150,7 @@ def test_the_page_has_every_policy_and_those_that_are_not_served() -> None:
     points.append(point(1.2, 48, "model+admission"))
     result: dict[str, Any] = MEASURED | MACHINE
     result |= {
-        "plan": {"queries": 100, "seed": 1, "workers": 4, "slots": 64},
+        "plan": {"queries": 100, "rounds": 1, "seed": 1, "workers": 4, "slots": 64},
         "pairs": {
             "a+b": {
                 "capacity_qps": 80.0,
@@ -144,8 +163,8 @@ def test_the_page_has_every_policy_and_those_that_are_not_served() -> None:
         },
     }
     page = policies_report.markdown(result, points)
-    assert "| model | 50.0 | 20.0 | 40% | no |" in page
-    assert "| block-6 | 50.0 | 49.0 | 98% | yes |" in page
-    assert "| model+admission |  | 48.0 |  |  |" in page
+    assert "| model | 50.0 (50.0 to 50.0) | 20.0 (20.0 to 20.0) | 40% | no |" in page
+    assert "| block-6 | 50.0 (50.0 to 50.0) | 49.0 (49.0 to 49.0) | 98% | yes |" in page
+    assert "| model+admission |  | 48.0 (48.0 to 48.0) |  |  |" in page
     assert "- `prema` is not served: it waits" in page
     assert "- `layer` is incomplete: the server ended" in page

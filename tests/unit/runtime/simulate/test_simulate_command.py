@@ -75,6 +75,19 @@ def test_a_slow_and_uneven_machine(scenario: Path) -> None:
     assert small["p95_ms"] == pytest.approx(np.exp(1.645 * 0.3) * usual_small["p95_ms"], rel=0.1)
 
 
+def test_a_slow_moment_does_not_end_the_service(scenario: Path) -> None:
+    # Targets near the shortest times, and moments at which no query could be in time: whoever then
+    # refuses all has to notice that they have passed.
+    arguments = ["--set", "policy.scheduling=deadline", "--set", "arrivals.rate_qps=20"]
+    arguments += ["--set", "model.small.qos_ms=2.2", "--set", "model.large.qos_ms=11"]
+    arguments += ["--set", "machine.pace_spread=0.5", "--set", "machine.pace_memory_ms=2000"]
+    late = simulated(scenario, *arguments)
+    refused = simulated(scenario, *arguments, "--set", "policy.refuse_late=true")
+    assert 0.5 < late["satisfied_share"] < 0.95
+    assert refused["drops"]["deadline"] > 0
+    assert refused["satisfied_share"] > late["satisfied_share"] - 0.05
+
+
 def test_figures_in_all_and_by_model(scenario: Path) -> None:
     figures = simulated(scenario)
     small, large = figures["models"]["small"], figures["models"]["large"]
