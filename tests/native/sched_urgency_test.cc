@@ -376,6 +376,44 @@ void test_deadline_options() {
                std::invalid_argument);
 }
 
+// One that can be in time shares with others that can, and not with those that can't.
+void test_the_late_make_nobody_save_cores() {
+  const int64_t now_ns = 100'000'000;
+  for (const auto& [age_ns, cores] : {std::pair{int64_t{0}, 1}, {100'000'000, 2}}) {
+    State queued;
+    queued.enqueue(queued.add(0, now_ns - age_ns));
+    const int32_t task = queued.add(1, now_ns);
+    State amid = queued;
+    queued.enqueue(task);
+    Decision decision = ask("deadline", queued, EventKind::kWorkerIdle, 0, now_ns);
+    CHECK(decision.task == task && decision.cores == cores);
+    CHECK(decision.reason == (cores == 1 ? Reason::kEarliestDeadline : Reason::kSpareCores));
+    amid.run(0, task, 1);
+    decision = ask("deadline", amid, EventKind::kBlockEnd, 0, now_ns);
+    CHECK(decision.cores == cores);
+  }
+  // Among themselves they share.
+  State late;
+  for (int i = 0; i < 2; ++i) late.enqueue(late.add(0, 0));
+  CHECK(ask("deadline", late, EventKind::kWorkerIdle, 0, now_ns).cores == 1);
+}
+
+// What has no deadline gets no core that another needs to end within its margin.
+void test_the_late_leave_the_margin() {
+  const int64_t now_ns = 70'000'000;
+  // 9 layers take 9 ms on the core that it holds: 75 % of the time left, or a nanosecond more.
+  for (const auto& [less_ns, waits] : {std::pair{int64_t{0}, false}, {1, true}}) {
+    State state;
+    run_lacking(state, 1'000'000);
+    state.tasks[0].deadline_ns += 3'000'000 - less_ns;
+    state.enqueue(state.add(0, 0));  // late
+    const Decision decision = ask("deadline", state, EventKind::kWorkerIdle, 0, now_ns);
+    CHECK((decision.action == Action::kWait) == waits);
+    state.tasks[1].deadline_ns = now_ns + 100'000'000;  // can be in time
+    CHECK(ask("deadline", state, EventKind::kWorkerIdle, 0, now_ns).action == Action::kRun);
+  }
+}
+
 // Another task that waits, and takes no core from anybody.
 void add_patient(State& state) {
   const int32_t task = state.add(0, 0);
@@ -505,6 +543,8 @@ int main() {
   test_late_gives_its_cores_up();
   test_cores_that_the_queue_can_not_use();
   test_cores_are_kept_for_one_that_lacks_them();
+  test_the_late_make_nobody_save_cores();
+  test_the_late_leave_the_margin();
   test_the_untargeted_free_their_worker();
   test_late_returns();
   test_late_makes_room_for_the_queue();

@@ -62,8 +62,8 @@ DeadlinePolicy::Outlook DeadlinePolicy::outlook(int32_t id, const Task& task, in
                                                 int64_t now_ns) const {
   const int64_t left_ns = at_pace(best_ns(task, total_cores_), pace);
   const int64_t laxity_ns = task.deadline_ns - now_ns - left_ns;
-  const bool serves_late = laxity_ns < 0 && !options_.refuse_late;
-  if (task.deadline_ns == 0 || serves_late) return {id, kEndless, kEndless, left_ns};
+  const bool is_late = task.deadline_ns != 0 && laxity_ns < 0 && !options_.refuse_late;
+  if (task.deadline_ns == 0 || is_late) return {id, kEndless, kEndless, left_ns, is_late};
   return {id, task.deadline_ns, laxity_ns, left_ns};
 }
 
@@ -149,21 +149,22 @@ int32_t DeadlinePolicy::kept_cores(const View& view, int32_t worker, const Outlo
     const Outlook other = outlook(running.task, rest, view.pace, end_ns);
     if (other.is_endless() || other.is_lost() || !before(view, other, rank)) continue;
     const int64_t rest_ns = at_pace(best_ns(rest, running.cores_held), view.pace);
-    if (rest_ns <= rest.deadline_ns - end_ns) continue;
+    // To one without a deadline it leaves only what it doesn't need within the margin either.
+    const int64_t percent = rank.is_endless() ? options_.margin_percent : 100;
+    if (rest_ns <= (rest.deadline_ns - end_ns) * percent / 100) continue;
     kept += std::max(0, wanted(rest, other, total_cores_, view.pace, end_ns) - running.cores_held);
   }
   return kept;
 }
 
-bool DeadlinePolicy::may_return(const View& view, const Outlook& rank) const {
-  return rank.is_endless() && view.tasks[rank.task].deadline_ns != 0 &&
-         rank.left_ns > options_.max_block_ns;
+bool DeadlinePolicy::may_return(const Outlook& rank) const {
+  return rank.is_late && rank.left_ns > options_.max_block_ns;
 }
 
 bool DeadlinePolicy::some_may_return(const View& view, int64_t now_ns) const {
   for (int32_t w : *view.busy) {
     const Running& running = view.workers[w];
-    if (running.waits() && may_return(view, outlook(view, running.task, now_ns))) {
+    if (running.waits() && may_return(outlook(view, running.task, now_ns))) {
       return true;
     }
   }
@@ -202,11 +203,13 @@ Decision DeadlinePolicy::revoke(const View& view, const Outlook& urgent, int64_t
 
 Decision DeadlinePolicy::begin(const View& view, int32_t worker, int64_t now_ns) const {
   Outlook urgent;
+  int32_t late = 0;  // of the queue
   for (int32_t t = view.queue_head; t != kNone; t = view.tasks[t].next) {
     const Outlook each = outlook(view, t, now_ns);
     if (each.is_lost()) {
       return {.task = t, .reason = Reason::kHopeless, .action = Action::kRefuse};
     }
+    if (each.is_late) ++late;
     if (urgent.task == kNone || before(view, each, urgent)) urgent = each;
   }
   if (urgent.task == kNone) return {};
@@ -223,7 +226,9 @@ Decision DeadlinePolicy::begin(const View& view, int32_t worker, int64_t now_ns)
     return {.reason = Reason::kLessUrgent, .action = Action::kWait};
   }
   if (room < 1) return revoke(view, urgent, now_ns);
-  const bool alone = view.queue_length == 1 || !has_idle_worker(view, worker);
+  // What is late already doesn't make one that can be in time save cores.
+  const int32_t rivals = view.queue_length - (urgent.is_late ? 0 : late);
+  const bool alone = rivals == 1 || !has_idle_worker(view, worker);
   return block(view, urgent, room, alone, now_ns);
 }
 
@@ -244,7 +249,7 @@ Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) 
     queue_may_begin = queue_may_begin || (view.queue_length > 0 && some_may_return(view, now_ns));
   } else if (!queue_may_begin) {
     const int64_t queued_ns = earliest_queued_ns(view, now_ns);
-    if (queued_ns < kEndless && may_return(view, own)) {
+    if (queued_ns < kEndless && may_return(own)) {
       return {.task = own.task, .reason = Reason::kReturned, .action = Action::kReturn};
     }
     rank.deadline_ns = std::min(rank.deadline_ns, queued_ns);
@@ -255,7 +260,7 @@ Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) 
   const auto yield_to = [&](int32_t task) {
     const Outlook other = outlook(view, task, now_ns);
     if (other.is_lost()) return;
-    alone = false;
+    if (own.is_late || !other.is_late) alone = false;
     if (room < 1 || !before(view, other, rank)) return;
     room -= wanted(view.tasks[other.task], other, room, view.pace, now_ns);
     ahead_ns += other.left_ns;

@@ -18,7 +18,7 @@ namespace veltair::sched {
 //   laxity, deadline - now - predicted time left on all cores, covers all that would go before it.
 //   Otherwise it would be lost as well, with the work that was spent on it;
 // - it takes the fewest cores on which it ends within `margin_percent` of the time that it has
-//   left; where nobody waits, the fastest count of all that are free;
+//   left; where nobody waits but late ones, the fastest count of all that are free;
 // - blocks are cut so that, as predicted, a boundary comes at least every `max_block_ns`.
 // A query that finds no free core takes half the cores of the running block with the latest
 // deadline, if that is later than its own by at least `max_block_ns` and has several cores.
@@ -37,7 +37,8 @@ namespace veltair::sched {
 //
 // A running task that can't be in time on the cores that it holds gets more at its next boundary:
 // if its block ends within half of `max_block_ns`, cores that come free are kept for it, idle,
-// unless a more urgent task takes them.
+// unless a more urgent task takes them. One without a deadline gets them only where it would end
+// within the margin on those that it has.
 //
 // A task without a deadline gets what the others leave: nothing that one which is running lacks,
 // however long its block still takes. Where it holds a worker that the queue needs, it is as urgent
@@ -77,6 +78,7 @@ class DeadlinePolicy final : public Policy {
     int64_t deadline_ns = 0;  // kEndless: without one, or hopeless and to be served
     int64_t laxity_ns = 0;    // the same
     int64_t left_ns = 0;
+    bool is_late = false;  // hopeless and to be served
 
     bool is_endless() const { return deadline_ns > kEndless / 2; }
     bool is_lost() const { return laxity_ns < 0; }
@@ -90,7 +92,7 @@ class DeadlinePolicy final : public Policy {
   // Cores that running tasks which go before `rank` will take at the ends of their blocks.
   int32_t kept_cores(const View& view, int32_t worker, const Outlook& rank, int64_t now_ns) const;
   // Whether a task of this rank, which runs, would be put back for one that waits.
-  bool may_return(const View& view, const Outlook& rank) const;
+  bool may_return(const Outlook& rank) const;
   bool some_may_return(const View& view, int64_t now_ns) const;
   int64_t earliest_queued_ns(const View& view, int64_t now_ns) const;
   Decision begin(const View& view, int32_t worker, int64_t now_ns) const;
