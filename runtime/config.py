@@ -89,8 +89,8 @@ class QueueConfig(_Section, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=65_536,
-            description="slots a model: queries waiting, running, unanswered; when an eighth is "
-            "left, those that wait and are late already make room",
+            description="slots a model: queries waiting, running, unanswered; where none is left, "
+            "those that wait and are late already make room",
         ),
     ] = 64
     admission: Annotated[

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <stdexcept>
 
@@ -181,41 +182,47 @@ void test_admission_at_the_pace() {
   server.check();
 }
 
-// Where a model's slots run short, those of its queries that wait and are late already make room,
-// the latest first.
+// Where a model has no slot left, those of its queries that wait and are late make room, the oldest
+// first.
 void test_late_queries_make_room() {
-  Server server(1, 1, {{.slots = 16, .qos_ns = 100 * kMs}, {.slots = 2, .qos_ns = 50 * kMs}});
+  Server server(1, 1, {{.slots = 12, .qos_ns = 100 * kMs}, {.slots = 2, .qos_ns = 50 * kMs}});
   ipc::Board& board = *server.board;
   const int32_t client = board.add_client(kPid);
-  for (int32_t tag = 0; tag < 14; ++tag) post(board, client, 0, tag, tag);
+  // They are due 100 ms after their arrivals at 0 to 9 ns, and take 10 ms.
+  for (int32_t tag = 0; tag < 10; ++tag) post(board, client, 0, tag, tag);
+  for (int32_t tag = 10; tag < 12; ++tag) post(board, client, 0, tag, 95 * kMs);
   const ipc::ModelRecord& model = server.segment->models()[0];
-  // 14 queries that arrived at 0 to 13 ns are due 100 ms later and take 10 ms.
-  post(board, client, 0, 14, 90 * kMs);  // two are free, which is enough: nothing is given up
-  CHECK(model.free_slots == 1 && board.pending() == 15);
-  post(board, client, 0, 15, 90 * kMs);  // the first could just be in time
-  CHECK(model.free_slots == 0 && board.pending() == 16);
-  server.check();
+  CHECK(model.free_slots == 0 && board.pending() == 12);  // late ones stay while there is room
   int32_t query = kNone;
+  CHECK(board.allocate(client, 0, &query, 90 * kMs).why == Failure::kQueueFull);
+  CHECK(board.pending() == 12);  // the first could just be in time
   CHECK(board.allocate(client, 0, &query, 90 * kMs + 2).why == Failure::kQueueFull);
-  ipc::Ended ended = collect_one(board, client);
-  CHECK(!ended.ok && ended.why == Failure::kDeadline && ended.tag == 0);
-  CHECK(std::string(server.segment->queries()[ended.query].error).find("too late") !=
-        std::string::npos);
-  CHECK(ended.compute_ns == 0 && board.pending() == 15);
-  server.check();
-  CHECK(board.release(client, ended.query));
-  // The next one gets that slot, and the next of the late ones ends for the one behind it.
-  CHECK(board.allocate(client, 0, &query, 90 * kMs + 2).ok && query == ended.query);
-  ended = collect_one(board, client);
-  CHECK(ended.why == Failure::kDeadline && ended.tag == 1);
+  CHECK(board.pending() == 10);
+  for (int32_t tag = 0; tag < 2; ++tag) {
+    const ipc::Ended ended = collect_one(board, client);
+    CHECK(!ended.ok && ended.why == Failure::kDeadline && ended.tag == tag);
+    CHECK(ended.compute_ns == 0);
+    CHECK(std::string(server.segment->queries()[ended.query].error).find("too late") !=
+          std::string::npos);
+    CHECK(board.release(client, ended.query));
+  }
   CHECK(model.counters.failed[static_cast<int>(Failure::kDeadline)] == 2);
-  // What runs, what can be in time and what belongs to another model stays.
+  server.check();
+  // The next two find room, and end nobody; then as many end as are late.
+  for (int32_t tag = 12; tag < 14; ++tag) post(board, client, 0, tag, 95 * kMs);
+  CHECK(board.pending() == 12);
+  CHECK(board.allocate(client, 0, &query, 95 * kMs).why == Failure::kQueueFull);
+  CHECK(board.pending() == 4);
+  std::array<ipc::Ended, 9> ended;
+  CHECK(board.collect(client, ended) == 8 && ended[7].tag == 9);
+  for (int i = 0; i < 8; ++i) CHECK(board.release(client, ended[i].query));
+  // What runs and what belongs to another model stays.
   board.join(0, kPid, 0);
-  CHECK(board.take(0, server.scheduler(), 91 * kMs).decision.task != kNone);
-  post(board, client, 1, 16, 91 * kMs);
-  post(board, client, 1, 17, 91 * kMs);
-  CHECK(board.allocate(client, 1, &query, 91 * kMs).why == Failure::kQueueFull);
-  CHECK(board.collect(client, {&ended, 1}) == 0);
+  CHECK(board.take(0, server.scheduler(), 95 * kMs).decision.task != kNone);
+  for (int32_t tag = 14; tag < 16; ++tag) post(board, client, 1, tag, 95 * kMs);
+  CHECK(board.allocate(client, 1, &query, 300 * kMs).why == Failure::kQueueFull);
+  CHECK(board.pending() == 4);
+  CHECK(model.counters.failed[static_cast<int>(Failure::kDeadline)] == 10);
   server.check();
 }
 

@@ -125,7 +125,7 @@ class Board {
   // slots (those of a running task when that ends).
   void remove_client(int32_t client, int64_t now_ns);
   // Takes the model's lowest free slot, so that neighbours in time are neighbours in memory. Where
-  // few are free, a query that waits and can't be in time any more is ended for it.
+  // none is free, queries that wait and can't be in time any more end, for those that come next.
   Verdict allocate(int32_t client, int32_t model, int32_t* query, int64_t now_ns);
   // Hands a held slot to the server. A refused one is free again.
   Verdict submit(int32_t client, int32_t query, int64_t arrival_ns, int64_t deadline_ns,
@@ -257,7 +257,7 @@ class Board {
 
   // queries.cc
   sched::Admission admission(const ModelRecord& model, int64_t deadline_ns, int64_t now_ns);
-  void give_up_late(Critical& critical, int32_t model, int64_t now_ns);
+  void make_room(Critical& critical, int32_t model, int64_t now_ns);
   void enqueue(int32_t first, int32_t executor);
   void enter_inbox(int32_t query);
   bool drop_query(int32_t query);

@@ -8,8 +8,8 @@
 namespace veltair::ipc {
 namespace {
 
-// Of this many slots of a model one is kept for queries that can be in time.
-constexpr int32_t kSlotsInReserve = 8;
+// How many late queries end at most when one finds no slot.
+constexpr int32_t kRoomMade = 8;
 
 Verdict refused(ModelRecord& model, Failure why, int64_t late_ns = 0) {
   ++model.counters.failed[static_cast<int>(why)];
@@ -73,27 +73,25 @@ void Board::remove_client(int32_t client, int64_t /*now_ns*/) {
   wake_for_work(critical);
 }
 
-// Where a model's slots run short, ends the one of its queries that has waited beyond what it could
-// bear for longest, if there is one. Its client still has to collect it, so this begins before the
-// last slot is taken.
-void Board::give_up_late(Critical& critical, int32_t model, int64_t now_ns) {
-  const ModelRecord& record = models_[model];
-  if (record.free_slots >= std::max(record.slots / kSlotsInReserve, 1)) return;
+// Where a model has no slot left, ends those of its queries that wait and can't be in time any
+// more, the oldest first. Their clients still have to collect them: the slots are for those that
+// come next.
+void Board::make_room(Critical& critical, int32_t model, int64_t now_ns) {
+  const int64_t fastest_ns = models_[model].fastest_ns;
   const auto is_lost = [&](int32_t task) {
     for (int32_t q = task; q != kNone; q = queries_[q].next) {
       const int64_t deadline_ns = queries_[q].deadline_ns;
-      if (deadline_ns == 0 || now_ns + record.fastest_ns <= deadline_ns) return false;
+      if (deadline_ns == 0 || now_ns + fastest_ns <= deadline_ns) return false;
     }
     return true;
   };
-  int32_t latest = kNone;
-  for (int32_t t = header_.queue_head; t != kNone; t = tasks_[t].task.next) {
-    const sched::Task& task = tasks_[t].task;
-    if (task.model != model || !is_lost(t)) continue;
-    if (latest == kNone || task.deadline_ns < tasks_[latest].task.deadline_ns) latest = t;
+  int32_t left = kRoomMade;
+  for (int32_t t = header_.queue_head, next = kNone; t != kNone && left > 0; t = next) {
+    next = tasks_[t].task.next;
+    if (tasks_[t].task.model != model || !is_lost(t)) continue;
+    refuse_queued(critical, t, "it was too late already when others needed its place", now_ns);
+    --left;
   }
-  if (latest == kNone) return;
-  refuse_queued(critical, latest, "it was too late already when others needed its place", now_ns);
 }
 
 Verdict Board::allocate(int32_t client, int32_t model, int32_t* query, int64_t now_ns) {
@@ -101,8 +99,10 @@ Verdict Board::allocate(int32_t client, int32_t model, int32_t* query, int64_t n
   ModelRecord& record = models_[model];
   if (!is(record.state, ModelState::kReady)) return refused(record, Failure::kUnavailable);
   if (!is(header_.state, ServerState::kServing)) return refused(record, Failure::kDraining);
-  give_up_late(critical, model, now_ns);
-  if (record.free_slots == 0) return refused(record, Failure::kQueueFull);
+  if (record.free_slots == 0) {
+    make_room(critical, model, now_ns);
+    return refused(record, Failure::kQueueFull);
+  }
   const std::span<uint64_t> bitmap = segment_->free_slots(record);
   size_t word = 0;
   while (bitmap[word] == 0) ++word;
