@@ -1,11 +1,14 @@
 """Decides by measurement which layers of a batch run sample by sample: see `sample_wise`.
 
 What a layer takes depends on how its neighbours run, so arrangements are measured, layer by layer,
-until the best that the measurements foretell is one of them; the best few then run in turns.
+until the best that the measurements foretell is one of them; the best few then run in turns. Where
+a batch saves less, on one core or on all, decides between them: batches form under load, when cores
+are few, and none should lose by one.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +24,9 @@ from veltair.runtime.manifest import MANIFEST_FILE, Batch, Manifest
 from veltair.runtime.model import Model, sample_inputs
 
 _SWITCH_SHARE = 0.001  # of the whole, see `LayerCosts`
+# How much the times on one core and on all count, in turns: the best for both alike is often one
+# that gives away time on one core, where there is less to win.
+_WEIGHTS = np.array([[0.5, 0.5], [1.0, 0.0]])
 _MOST_LOOKS = 8  # arrangements that are measured layer by layer
 _FINALISTS = 3  # of them run in turns
 _LOOK_NS = 8_000_000_000  # for the turns of a look, on as many cores
@@ -53,44 +59,50 @@ def _masks(folder: Path, manifest: Manifest, batch: Batch, builder: Builder) -> 
     """The choices of layers that run sample by sample that seem best, none of them empty."""
     size = batch.size
     one, several = Model.load(folder, verify=False), _loaded(folder, manifest, batch)
-    one_ns, several_ns = _layer_ns([one, several])
-    # Costs are shares of the batch's time, on one core and on all alike.
-    whole_ns = several_ns.sum(axis=1, keepdims=True)
+    one_ns, several_ns = _layer_ns([one, several], _LOOK_NS)
+    # Costs are shares of what its samples take one by one, on as many cores.
+    samples_ns = one_ns.sum(axis=1, keepdims=True) * size
+    own_shares = several_ns / samples_ns
     twins = builder.twins(size)
     can = [index is not None for index in twins]
-    of_one = (one_ns * size / whole_ns).sum(axis=0)
-    costs = LayerCosts(
-        [0.0 if index is None else of_one[index] for index in twins],
-        (several_ns / whole_ns).sum(axis=0),
-        can,
-        switch=_SWITCH_SHARE * len(whole_ns),
-    )
+    shares = one_ns * size / samples_ns
+    by_sample = np.stack([shares[:, index or 0] for index in twins], axis=1)
+    costs = [
+        LayerCosts(weights @ by_sample, weights @ own_shares, can, switch=_SWITCH_SHARE)
+        for weights in _WEIGHTS
+    ]
     found: dict[tuple[bool, ...], float] = {}
-    for _ in range(_MOST_LOOKS):
-        mask = costs.cheapest()
-        if not any(mask) or tuple(mask) in found:
+    known = 0  # choices in a row that were measured before
+    for look in itertools.count():
+        mask = costs[look % len(costs)].cheapest()
+        known = known + 1 if not any(mask) or tuple(mask) in found else 0
+        if known == len(costs) or len(found) == _MOST_LOOKS:
             break
+        if known:
+            continue
         arranged = _loaded(folder, manifest, builder.arranged(size, mask))
-        steps_ns, again_ns = _layer_ns([arranged, several])
-        layers = np.zeros(len(mask))
-        shares = steps_ns / again_ns.sum(axis=1, keepdims=True)  # the machine's speed changes
-        np.add.at(layers, order(mask, size), shares.sum(axis=0))
-        costs.learn(mask, layers)
-        found[tuple(mask)] = float(layers.sum())
+        steps_ns, again_ns = _layer_ns([arranged, several], _LOOK_NS)
+        # By those of the batch, since the machine's speed changes.
+        speed = own_shares.sum(axis=1) / again_ns.sum(axis=1)
+        layers = np.zeros_like(own_shares)
+        np.add.at(layers.T, order(mask, size), (steps_ns * speed[:, np.newaxis]).T)
+        for weights, cost in zip(_WEIGHTS, costs, strict=True):
+            cost.learn(mask, weights @ layers)
+        found[tuple(mask)] = float(layers.sum(axis=1).max())
     return [list(mask) for mask in sorted(found, key=found.__getitem__)[:_FINALISTS]]
 
 
-def _layer_ns(models: Sequence[Model]) -> list[NDArray[np.float64]]:
+def _layer_ns(models: Sequence[Model], budget_ns: int) -> list[NDArray[np.float64]]:
     """float64[2, layers] of each model: the time of each layer on one core, and on all.
 
-    They run in turns. What disturbs a layer makes it longer and never shorter, so the least time of
-    each counts.
+    They run in turns, for about the budget on as many cores. What disturbs a layer makes it longer
+    and never shorter, so the least time of each counts.
     """
     found = [np.full((2, len(model.manifest.layers)), np.inf) for model in models]
     inputs = [sample_inputs(model.manifest.inputs) for model in models]
     for row, cores in enumerate(_core_sets(models[0])):
         runs_ns = sum(int(model.time_run(cores, 1)[0]) for model in models)
-        for _ in range(_affordable(_LOOK_NS, 2 * runs_ns)):
+        for _ in range(min(max(budget_ns // max(2 * runs_ns, 1), _FEWEST), _MOST)):
             for model, given, times in zip(models, inputs, found, strict=True):
                 # The first run finds the caches full of another's.
                 again = model.time_layers(given, cores, 2)[1]
@@ -99,24 +111,16 @@ def _layer_ns(models: Sequence[Model]) -> list[NDArray[np.float64]]:
 
 
 def _fastest(folder: Path, manifest: Manifest, candidates: list[Batch]) -> Batch:
-    """Of some ways to run a batch the fastest, by turns on one core and on all."""
+    """The way to run a batch that saves most on that of one core and of all where it saves less."""
     loaded = [_loaded(folder, manifest, candidate) for candidate in candidates]
-    logs = np.zeros(len(loaded))
-    for cores in _core_sets(loaded[0]):
-        turn_ns = sum(2 * int(model.time_run(cores, 1)[0]) for model in loaded)
-        turns = range(_affordable(_TURNS_NS, turn_ns))
-        # The first run of each finds the caches full of another's.
-        times = np.array([[model.time_run(cores, 2)[1] for model in loaded] for _ in turns])
-        logs += np.log(np.median(times, axis=0))
-    return candidates[int(np.argmin(logs))]
+    times = _layer_ns([Model.load(folder, verify=False), *loaded], _TURNS_NS)
+    one_ns, *totals_ns = (layers_ns.sum(axis=1) for layers_ns in times)
+    worst = [(total_ns / one_ns).max() for total_ns in totals_ns]
+    return candidates[int(np.argmin(worst))]
 
 
 def _core_sets(model: Model) -> tuple[Sequence[int], Sequence[int]]:
     return model.cpus[:1], model.cpus
-
-
-def _affordable(budget_ns: int, one_ns: int) -> int:
-    return min(max(budget_ns // max(one_ns, 1), _FEWEST), _MOST)
 
 
 def _loaded(folder: Path, manifest: Manifest, batch: Batch) -> Model:
