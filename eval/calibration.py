@@ -19,6 +19,7 @@ from veltair.eval import bench_launch
 from veltair.eval.artifact_copies import copy_artifacts
 from veltair.eval.fresh_profile import profiled
 from veltair.eval.real_runs import ServerPlan, closed_loop, replay, running
+from veltair.eval.unevenness import LoneQuery
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.machine import SPARE_WORKERS
 from veltair.runtime.manifest import Profile
@@ -252,10 +253,10 @@ def _alone_ns(
     return _mean_ns(closed_loop(client, {name: 1}, queries, pause_ns=pause_ns)[name])
 
 
-def lone_ns(
+def lone_queries(
     client: LocalClient, profiles: Mapping[str, Profile], queries: int, load: float
-) -> dict[str, float]:
-    """Mean times of single queries that ask for the models in turns, in a random order.
+) -> list[LoneQuery]:
+    """Single queries that ask for the models in turns, in a random order.
 
     As under load, and unlike queries of one model, each mostly finds the caches as another left
     them.
@@ -267,14 +268,15 @@ def lone_ns(
         load: share of the time for which the server is kept busy.
     """
     random = np.random.default_rng(0)
-    times_ns: dict[str, list[int]] = {name: [] for name in profiles}
+    found: list[LoneQuery] = []
     order = [name for name in profiles for _ in range(queries)]
     for index in random.permutation(len(order)):
         name = order[index]
+        begin_ns = time.monotonic_ns()
         ((_, compute_ns),) = closed_loop(client, {name: 1}, 1)[name]
-        times_ns[name].append(compute_ns)
+        found.append(LoneQuery(model=name, begin_ns=begin_ns, compute_ns=compute_ns))
         time.sleep(random.exponential(compute_ns * (1 / load - 1)) / _NS_PER_S)
-    return {name: float(np.mean(times)) for name, times in times_ns.items()}
+    return found
 
 
 def _boundary_ns(

@@ -5,12 +5,14 @@ same artifacts, the same policy and the same number of workers. What the server 
 right before each load's runs (`calibration`) and given to the simulator as parameters. Machines
 change their speed from one minute to the next, so a run is cut into slices, and before and after
 each the server is asked for the time of lone queries: by these the simulator's profile of a slice
-is scaled. Runs are long, because waiting amplifies what is left: at 0.7 of the capacity, a mean
-over 600 queries moves by tens of percent with a few percent of service time. Targets are twice
-those of the artifacts: where a target lies within a model's own spread, as 50 ms for ResNet-50 on
-one core here, the satisfied share is a coin's side and not a property of either. Both sides are
-judged by one computation (`latency_figures`). Takes about a quarter of an hour; what has been
-measured is kept, so that a command that was stopped goes on where it was.
+is scaled. They also tell how uneven the machine is within a slice: the simulated one's pace varies
+as much, and since no pace comes twice, each run is simulated with several. Runs are long, because
+waiting amplifies what is left: at 0.7 of the capacity, a mean over 600 queries moves by tens of
+percent with a few percent of service time. Targets are twice those of the artifacts: where a target
+lies within a model's own spread, as 50 ms for ResNet-50 on one core here, the satisfied share is a
+coin's side and not a property of either. Both sides are judged by one computation
+(`latency_figures`). Takes about a quarter of an hour; what has been measured is kept, so that a
+command that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from veltair.eval.calibration import (
     Calibration,
     Costs,
     calibrate,
-    lone_ns,
+    lone_queries,
     measure_costs,
     scaled,
     with_levels,
@@ -54,6 +56,7 @@ from veltair.eval.run_options import (
     Workers,
 )
 from veltair.eval.sim_vs_real_report import markdown
+from veltair.eval.unevenness import LoneQuery, Unevenness, unevenness
 from veltair.eval.workload import Workload, capacity_qps, digests
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.disturbance import Disturbance
@@ -74,7 +77,10 @@ STEM = "sim_vs_real"
 SCRATCH = Path("build/sim_vs_real")
 SLICE_QUERIES = 120
 LONE_QUERIES = 10
+PACES = 8  # of which each simulated run is
+PACE_QUERIES = 400  # that come alone, for what such a pace makes of a query's mean time
 _NS_PER_US = 1000
+_NS_PER_MS = 1_000_000
 
 Found = TypeVar("Found")
 
@@ -86,12 +92,19 @@ class Slice:
     Attributes:
         arrivals: of the part, from 0.
         observed: what became of them.
-        lone_ns: by model, how long a lone query was served, before and after.
+        before: queries that came alone, right before it.
+        after: the same right after it.
     """
 
     arrivals: Arrivals
     observed: Observed
-    lone_ns: dict[str, float]
+    before: list[LoneQuery]
+    after: list[LoneQuery]
+
+    def lone_ns(self, model: str) -> float:
+        """How long a lone query of the model was served, the mean."""
+        queries = (*self.before, *self.after)
+        return float(np.mean([each.compute_ns for each in queries if each.model == model]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +120,7 @@ class Point:
         late_ms: mean time by which the driver submitted late.
         disturbance: what else ran during the real run.
         speed: by model, time of a lone query over the calibration's, by slice.
+        unevenness: of the machine within slices, as the lone queries tell.
         errors: of queries that the server failed.
     """
 
@@ -118,6 +132,7 @@ class Point:
     late_ms: float
     disturbance: Disturbance
     speed: dict[str, tuple[float, ...]]
+    unevenness: Unevenness
     errors: tuple[str, ...]
 
 
@@ -323,7 +338,7 @@ class _Bench:
 
     def _replay(self, client: LocalClient, arrivals: Arrivals, load: float) -> list[Slice]:
         slices = []
-        before = self._lone_ns(client, load)
+        before = self._lone(client, load)
         count = -(-len(arrivals.time_ns) // SLICE_QUERIES)
         for part in np.array_split(np.arange(len(arrivals.time_ns)), count):
             sliced = Arrivals(
@@ -331,26 +346,28 @@ class _Bench:
                 model=arrivals.model[part],
             )
             observed = replay(client, self._workload.models, sliced)
-            after = self._lone_ns(client, load)
-            lone_ns = {name: (before[name] + after[name]) / 2 for name in before}
-            slices.append(Slice(arrivals=sliced, observed=observed, lone_ns=lone_ns))
+            after = self._lone(client, load)
+            slices.append(Slice(arrivals=sliced, observed=observed, before=before, after=after))
             before = after
         return slices
 
-    def _lone_ns(self, client: LocalClient, load: float) -> dict[str, float]:
-        return lone_ns(client, self._measured.profiles, LONE_QUERIES, load)
+    def _lone(self, client: LocalClient, load: float) -> list[LoneQuery]:
+        return lone_queries(client, self._measured.profiles, LONE_QUERIES, load)
 
     def _compare(
         self, policy: str, load: float, slices: Sequence[Slice], disturbance: Disturbance
     ) -> Point:
         names = self._workload.models
-        predicted = self._predicted_lone_ns(policy)
-        speeds = [{name: each.lone_ns[name] / predicted[name] for name in names} for each in slices]
+        uneven = unevenness([(each.before, each.after) for each in slices])
+        predicted = self._predicted_lone_ns(policy, uneven)
+        speeds = [{name: each.lone_ns(name) / predicted[name] for name in names} for each in slices]
         real = _joined([self._real(each) for each in slices])
         simulated = _joined(
             [
-                self._simulated(policy, each.arrivals, speed)
-                for each, speed in zip(slices, speeds, strict=True)
+                self._simulated(policy, each.arrivals, speed, uneven, pace_seed)
+                for pace_seed, (each, speed) in enumerate(
+                    list(zip(slices, speeds, strict=True)) * PACES
+                )
             ]
         )
         late_ns = np.concatenate([s.observed.submitted_ns - s.arrivals.time_ns for s in slices])
@@ -363,6 +380,7 @@ class _Bench:
             late_ms=float(late_ns.mean()) / 1e6,
             disturbance=disturbance,
             speed={name: tuple(speed[name] for speed in speeds) for name in names},
+            unevenness=uneven,
             errors=tuple(sorted({error for each in slices for error in each.observed.errors})),
         )
 
@@ -379,16 +397,29 @@ class _Bench:
     def _qos_ns(self) -> NDArray[np.int64]:
         return np.array([self.manifests[name].qos_ns for name in self._workload.models], np.int64)
 
-    def _predicted_lone_ns(self, policy: str) -> dict[str, float]:
-        """What the simulator says of a query that comes alone, by model."""
+    def _predicted_lone_ns(self, policy: str, uneven: Unevenness) -> dict[str, float]:
+        """What the simulator says of queries that come alone, the mean by model."""
         found = {}
+        even = dict.fromkeys(self._workload.models, 1.0)
         for index, name in enumerate(self._workload.models):
-            lone = Arrivals(time_ns=np.zeros(1, np.int64), model=np.full(1, index, np.int32))
-            outcome = self._simulated(policy, lone, dict.fromkeys(self._workload.models, 1.0))
-            found[name] = float(outcome.end_ns[0] - outcome.start_ns[0])
+            # Far enough from each other that their paces are, too.
+            apart_ns = 4 * (uneven.memory_ns + self.manifests[name].profile.model_ns[0][0])
+            lone = Arrivals(
+                time_ns=np.arange(PACE_QUERIES, dtype=np.int64) * apart_ns,
+                model=np.full(PACE_QUERIES, index, np.int32),
+            )
+            outcome = self._simulated(policy, lone, even, uneven, 0)
+            found[name] = float((outcome.end_ns - outcome.start_ns).mean())
         return found
 
-    def _simulated(self, policy: str, arrivals: Arrivals, speed: dict[str, float]) -> Outcomes:
+    def _simulated(
+        self,
+        policy: str,
+        arrivals: Arrivals,
+        speed: dict[str, float],
+        uneven: Unevenness,
+        pace_seed: int,
+    ) -> Outcomes:
         """Simulates the same; a query is seen by the server `start_ns` after it is due."""
         names = self._workload.models
         slowdowns = self._measured.slowdowns()
@@ -415,6 +446,9 @@ class _Bench:
                 "conflict_us": self._measured.costs.gain_ns / _NS_PER_US,
                 "decision_us": self._measured.costs.boundary_ns / _NS_PER_US,
                 "interference": "occupancy",
+                "pace_spread": uneven.spread,
+                "pace_memory_ms": uneven.memory_ns / _NS_PER_MS,
+                "pace_seed": pace_seed,
             },
             policy={"scheduling": policy},
         )

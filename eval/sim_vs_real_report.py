@@ -67,11 +67,13 @@ def markdown(result: dict[str, Any], points: Sequence[Point]) -> str:
         "Waiting is from the arrival to the begin of the first block, service from there to the "
         "end. Then shares of all processors during the real run; and, over the run's slices, the "
         "time of a lone query before and after the slice over the calibration's, by which the "
-        "simulator's profile of the slice is scaled.",
+        "simulator's profile of the slice is scaled; and how uneven they are within a slice, the "
+        "deviation of their times' logarithm and for how long it stays: so is the simulated "
+        "machine, by several draws of it.",
         "",
         "| policy | load | waiting ms real | simulated | service ms real | simulated | "
-        "driver late ms | driver | other processes | stolen by the host | lone query |",
-        "|---" * 11 + "|",
+        "driver late ms | driver | other processes | stolen by the host | lone query | uneven |",
+        "|---" * 12 + "|",
         *map(_where, points),
         "",
         *(line for point in points for line in _reasons(point)),
@@ -120,7 +122,7 @@ def _where(point: Point) -> str:
         f"| {point.policy} | {point.load:g} | {real.wait_ms:.2f} | {simulated.wait_ms:.2f} | "
         f"{real.service_ms:.2f} | {simulated.service_ms:.2f} | {point.late_ms:.2f} | "
         f"{disturbance.driver:.1%} | {disturbance.others:.1%} | {disturbance.steal:.1%} | "
-        f"{speed} |"
+        f"{speed} | {point.unevenness.spread:.2f}, {point.unevenness.memory_ns / 1e6:.0f} ms |"
     )
 
 
@@ -144,10 +146,11 @@ def _reasons(point: Point) -> list[str]:
             parts.append(what.format(share))
     if point.late_ms > _NOTABLE * real.mean_ms:
         parts.append(f"queries were submitted {point.late_ms:.2f} ms late on average")
-    if real.failed or real.refused != simulated.refused:
+    foretold = simulated.refused * real.queries / simulated.queries  # the simulated run many times
+    if real.failed or real.refused != foretold:
         parts.append(
             f"{real.refused} queries refused and {real.failed} failed, simulated "
-            f"{simulated.refused} refused"
+            f"{foretold:.3g} refused"
         )
     parts += [f"an error was: {error}" for error in point.errors]
     return [f"- {point.policy} at {point.load:g}, beyond the bounds: {'; '.join(parts)}."]

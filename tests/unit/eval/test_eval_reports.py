@@ -10,6 +10,7 @@ import pytest
 
 from veltair.eval import policies, policies_report, sim_vs_real, sim_vs_real_report
 from veltair.eval.latency_figures import Figures, medians
+from veltair.eval.unevenness import Unevenness
 from veltair.runtime.disturbance import Disturbance
 
 QUIET = Disturbance(driver=0.001, others=0.0, steal=0.0)
@@ -63,6 +64,7 @@ def compared(simulated: Figures, disturbance: Disturbance = QUIET) -> str:
         late_ms=0.1,
         disturbance=disturbance,
         speed={"resnet50": (1.0, 1.1)},
+        unevenness=Unevenness(spread=0.125, memory_ns=80_000_000),
         errors=(),
     )
     result: dict[str, Any] = MEASURED | MACHINE
