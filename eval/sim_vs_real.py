@@ -376,7 +376,7 @@ class _Bench:
             load=load,
             rate_qps=load * self.capacity_qps,
             real=by_model(real, names),
-            simulated=by_model(simulated, names),
+            simulated={n: _of_one_run(each) for n, each in by_model(simulated, names).items()},
             late_ms=float(late_ns.mean()) / 1e6,
             disturbance=disturbance,
             speed={name: tuple(speed[name] for speed in speeds) for name in names},
@@ -461,6 +461,15 @@ class _Bench:
             outcome=found.outcome,
             qos_ns=found.qos_ns,
         )
+
+
+def _of_one_run(found: Figures) -> Figures:
+    """Counts are the mean over the paces; the other figures are of all of them together."""
+    counts = {
+        name: round(getattr(found, name) / PACES)
+        for name in ("queries", "served", "refused", "failed")
+    }
+    return replace(found, **counts)
 
 
 def _joined(parts: Sequence[Outcomes]) -> Outcomes:

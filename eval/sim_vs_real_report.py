@@ -146,11 +146,10 @@ def _reasons(point: Point) -> list[str]:
             parts.append(what.format(share))
     if point.late_ms > _NOTABLE * real.mean_ms:
         parts.append(f"queries were submitted {point.late_ms:.2f} ms late on average")
-    foretold = simulated.refused * real.queries / simulated.queries  # the simulated run many times
-    if real.failed or real.refused != foretold:
+    if real.failed or real.refused != simulated.refused:
         parts.append(
             f"{real.refused} queries refused and {real.failed} failed, simulated "
-            f"{foretold:.3g} refused"
+            f"{simulated.refused} refused"
         )
     parts += [f"an error was: {error}" for error in point.errors]
     return [f"- {point.policy} at {point.load:g}, beyond the bounds: {'; '.join(parts)}."]
