@@ -2,7 +2,7 @@
 
 None of it is fitted to the runs that the simulator is then compared with: a model's time is
 measured with one query in flight, a boundary's cost as the difference of two such times, the
-disturbance by a neighbour with two queries in flight that each keep one core busy.
+disturbance by neighbours with as many queries in flight as there are cores for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from veltair.eval import bench_launch
 from veltair.eval.artifact_copies import copy_artifacts
 from veltair.eval.fresh_profile import profiled
-from veltair.eval.real_runs import ServerPlan, closed_loop, replay, running
+from veltair.eval.real_runs import ServerPlan, closed_loop, mixed_loop, replay, running
 from veltair.eval.unevenness import LoneQuery
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.machine import SPARE_WORKERS
@@ -38,7 +38,6 @@ _SLEEP_NS = 2_000_000
 _PROBES = 60
 _PROBE_GAP = 1.5  # of the longest model's time
 _TURN = 6
-_PARTS = 16  # pairs of alone and beside, in turns: the machine's moods fall out
 _FEWEST_TURNS = 10
 
 
@@ -52,14 +51,11 @@ class Costs:
         boundary_ns: what a boundary between blocks costs on unchanged cores.
         gain_ns: from the moment that a core is granted to a running block to its first work there:
             two wake-ups, of the thread that hears of it and of the core's own.
-        beside: [model][neighbour]: a model's time on one core while every other core runs the
-            neighbour, over its time there alone; at least 1.
     """
 
     start_ns: int
     boundary_ns: int
     gain_ns: int
-    beside: dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,17 +71,18 @@ class Calibration:
     profiles: dict[str, Profile]
     costs: Costs
 
-    def slowdowns(self) -> dict[str, float]:
-        """Returns each model's mean slow-down beside the others, all asked for equally often.
 
-        A neighbour is met in proportion to the time for which it runs.
-        """
-        weights = {name: profile.model_ns[0][0] for name, profile in self.profiles.items()}
-        total = sum(weights.values())
-        return {
-            name: sum(beside[other] * weights[other] for other in weights) / total
-            for name, beside in self.costs.beside.items()
-        }
+@dataclass(frozen=True, kw_only=True)
+class LoadedQueries:
+    """Queries that ran while others kept the other cores busy.
+
+    Attributes:
+        neighbours: cores that ran others, on average.
+        compute_ns: by model, of each of its queries.
+    """
+
+    neighbours: float
+    compute_ns: dict[str, list[int]]
 
 
 def measure_costs(
@@ -114,12 +111,11 @@ def measure_costs(
     _copies(repository, patient, models, profiles, _ONE_CORE_QOS_NS)
     say("calibration: layer by layer")
     boundary_ns = _boundary_ns(hurried, cpus[0], scratch, profiles, queries)
-    say("calibration: neighbours")
+    say("calibration: queries that find cores free")
     plan = ServerPlan(
         repository=patient, policy="model", workers=len(cpus) + SPARE_WORKERS, cores=tuple(cpus)
     )
     with running(plan, scratch) as client:
-        beside = _beside(client, models, len(cpus), queries)
         gap_ns = round(_PROBE_GAP * max(each.model_ns[0][0] for each in profiles.values()))
         probes = Arrivals(
             time_ns=np.arange(1, _PROBES + 1, dtype=np.int64) * gap_ns,
@@ -130,7 +126,6 @@ def measure_costs(
         start_ns=round(float(np.median(observed.start_ns - probes.time_ns))),
         boundary_ns=boundary_ns,
         gain_ns=_gain_ns(cpus),
-        beside=beside,
     )
 
 
@@ -254,7 +249,7 @@ def _alone_ns(
 
 
 def lone_queries(
-    client: LocalClient, profiles: Mapping[str, Profile], queries: int, load: float
+    client: LocalClient, names: Sequence[str], queries: int, load: float
 ) -> list[LoneQuery]:
     """Single queries that ask for the models in turns, in a random order.
 
@@ -263,13 +258,13 @@ def lone_queries(
 
     Args:
         client: attached.
-        profiles: of the models.
+        names: of the models.
         queries: of each.
         load: share of the time for which the server is kept busy.
     """
     random = np.random.default_rng(0)
     found: list[LoneQuery] = []
-    order = [name for name in profiles for _ in range(queries)]
+    order = [name for name in names for _ in range(queries)]
     for index in random.permutation(len(order)):
         name = order[index]
         begin_ns = time.monotonic_ns()
@@ -277,6 +272,27 @@ def lone_queries(
         found.append(LoneQuery(model=name, begin_ns=begin_ns, compute_ns=compute_ns))
         time.sleep(random.exponential(compute_ns * (1 / load - 1)) / _NS_PER_S)
     return found
+
+
+def loaded_queries(client: LocalClient, names: Sequence[str], queries: int) -> LoadedQueries:
+    """Queries of which as many are in flight as the cores can run, in a random order.
+
+    Args:
+        client: attached to a server that has all cores of this process.
+        names: of the models.
+        queries: of each.
+    """
+    asked = [model for model in client.models() if model.name in names]
+    needed = [model.needed_cores for model in asked]
+    fitting = len(os.sched_getaffinity(0)) // max(needed)
+    in_flight = max(min(fitting, *(model.slots for model in asked)), 1)
+    order = [name for name in names for _ in range(queries)]
+    order = [order[index] for index in np.random.default_rng(0).permutation(len(order))]
+    times: dict[str, list[int]] = {name: [] for name in names}
+    for name, compute_ns in zip(order, mixed_loop(client, order, in_flight), strict=True):
+        times[name].append(compute_ns)
+    neighbours = (in_flight - 1) * sum(needed) / len(needed)
+    return LoadedQueries(neighbours=neighbours, compute_ns=times)
 
 
 def _boundary_ns(
@@ -309,28 +325,6 @@ def _boundary_ns(
 
 def _boundaries(profile: Profile) -> int:
     return max(len(profile.layer_ns) - 1, 1)
-
-
-def _beside(
-    client: LocalClient, models: Sequence[str], cores: int, queries: int
-) -> dict[str, dict[str, float]]:
-    """The server gives each query one core; alone and beside others in turns, in one server."""
-    if cores < 2:
-        return {name: dict.fromkeys(models, 1.0) for name in models}
-    found: dict[str, dict[str, float]] = {name: {} for name in models}
-    for name in models:
-        for other in models:
-            in_flight = {other: cores - 1}
-            in_flight[name] = in_flight.get(name, 0) + 1
-            ratios = []
-            for _ in range(_PARTS):
-                alone_ns = _mean_ns(closed_loop(client, {name: 1}, queries // _PARTS + 1)[name])
-                turn = max(queries // _PARTS, 1) + cores + 1
-                times = closed_loop(client, in_flight, turn)[name]
-                # What began before the others or ended after them ran alone for a while.
-                ratios.append(_mean_ns(times[1:-cores]) / alone_ns)
-            found[name][other] = max(float(np.median(ratios)), 1.0)
-    return found
 
 
 def _mean_ns(times: Sequence[tuple[int, int]]) -> float:

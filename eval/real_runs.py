@@ -7,6 +7,7 @@ collection that comes late changes nothing. Inputs lie in the slots before the r
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from contextlib import contextmanager
@@ -197,10 +198,48 @@ def closed_loop(
     return found
 
 
-def _submit(client: LocalClient, name: str) -> None:
+def mixed_loop(client: LocalClient, order: Sequence[str], in_flight: int) -> list[int]:
+    """Keeps some queries in flight, and after the last of them others, until all have ended.
+
+    Args:
+        client: attached, its slots filled.
+        order: each query's model.
+        in_flight: at any time until the last one of `order` has ended.
+
+    Returns:
+        The compute_ns of each, in that order.
+
+    Raises:
+        VeltairError: one failed or was not answered.
+    """
+    found = [0] * len(order)
+    left = len(order)
+    following = itertools.count()
+
+    def submit() -> None:
+        number = next(following)
+        _submit(client, order[number % len(order)], tag=number)
+
+    for _ in range(in_flight):
+        submit()
+    flying = in_flight
+    while flying:
+        for completion in _ends(client):
+            completion.slot.release()
+            if completion.tag < len(order):
+                found[completion.tag] = completion.compute_ns
+                left -= 1
+            if left:
+                submit()
+            else:
+                flying -= 1
+    return found
+
+
+def _submit(client: LocalClient, name: str, tag: int = 0) -> None:
     # A far deadline: a calibration measures what a policy does, not what it refuses.
     deadline_ns = time.monotonic_ns() + _FAR_S * _NS_PER_S
-    client.submit(client.allocate(name), deadline_ns=deadline_ns)
+    client.submit(client.allocate(name), deadline_ns=deadline_ns, tag=tag)
 
 
 def _ends(client: LocalClient) -> list[Completion]:

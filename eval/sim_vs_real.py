@@ -4,9 +4,10 @@ The same Poisson arrivals go, when they are due, to a real server, and to the si
 same artifacts, the same policy and the same number of workers. What the server costs is measured
 right before each load's runs (`calibration`) and given to the simulator as parameters. Machines
 change their speed from one minute to the next, so a run is cut into slices, and before and after
-each the server is asked for the time of lone queries: by these the simulator's profile of a slice
-is scaled. They also tell how uneven the machine is within a slice: the simulated one's pace varies
-as much, and since no pace comes twice, each run is simulated with several. Runs are long, because
+each the server is asked for the time of lone queries and of such that others run beside: by these
+the simulator's profile of a slice is scaled. Over a run they tell how much slower a query is for
+its neighbours, and how uneven the machine is within a slice: the simulated one's pace varies as
+much, and since no pace comes twice, each run is simulated with several. Runs are long, because
 waiting amplifies what is left: at 0.7 of the capacity, a mean over 600 queries moves by tens of
 percent with a few percent of service time. Targets are twice those of the artifacts: where a target
 lies within a model's own spread, as 50 ms for ResNet-50 on one core here, the satisfied share is a
@@ -32,7 +33,9 @@ from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.calibration import (
     Calibration,
     Costs,
+    LoadedQueries,
     calibrate,
+    loaded_queries,
     lone_queries,
     measure_costs,
     scaled,
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from veltair.eval.capacity.system import Observed
+    from veltair.runtime._native import sched
     from veltair.runtime.client import LocalClient
     from veltair.runtime.manifest import Manifest
 
@@ -77,6 +81,7 @@ STEM = "sim_vs_real"
 SCRATCH = Path("build/sim_vs_real")
 SLICE_QUERIES = 120
 LONE_QUERIES = 10
+LOADED_QUERIES = 10
 PACES = 8  # of which each simulated run is
 PACE_QUERIES = 400  # that come alone, for what such a pace makes of a query's mean time
 _NS_PER_US = 1000
@@ -86,25 +91,54 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Probes:
+    """What tells the machine's speed between two slices.
+
+    Attributes:
+        lone: queries that came alone.
+        loaded: queries beside others, before and after those.
+    """
+
+    lone: list[LoneQuery]
+    loaded: tuple[LoadedQueries, ...]
+
+    def lone_ns(self, model: str) -> list[int]:
+        """How long each lone query of the model was served."""
+        return [each.compute_ns for each in self.lone if each.model == model]
+
+    def loaded_ns(self, model: str) -> list[int]:
+        """How long each query of the model was served beside others."""
+        return [ns for each in self.loaded for ns in each.compute_ns[model]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Slice:
     """A part of a run, with both ends of it.
 
     Attributes:
         arrivals: of the part, from 0.
         observed: what became of them.
-        before: queries that came alone, right before it.
-        after: the same right after it.
+        before: right before it.
+        after: right after it.
     """
 
     arrivals: Arrivals
     observed: Observed
-    before: list[LoneQuery]
-    after: list[LoneQuery]
+    before: Probes
+    after: Probes
 
-    def lone_ns(self, model: str) -> float:
-        """How long a lone query of the model was served, the mean."""
-        queries = (*self.before, *self.after)
-        return float(np.mean([each.compute_ns for each in queries if each.model == model]))
+    def speed(self, model: str, lone_ns: float, loaded_ns: float) -> float:
+        """How much longer the model's queries took than expected, as much by lone as by others.
+
+        Args:
+            model: name.
+            lone_ns: expected of a query that comes alone.
+            loaded_ns: expected beside others.
+        """
+        ends = (self.before, self.after)
+        lone = np.concatenate([each.lone_ns(model) for each in ends])
+        loaded = np.concatenate([each.loaded_ns(model) for each in ends])
+        return float(lone.mean() / lone_ns + loaded.mean() / loaded_ns) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +153,8 @@ class Point:
         simulated: the same of the simulator.
         late_ms: mean time by which the driver submitted late.
         disturbance: what else ran during the real run.
-        speed: by model, time of a lone query over the calibration's, by slice.
+        speed: by model, time of a query over what the calibration says, by slice.
+        beside: by model, time beside others over that alone; at least 1.
         unevenness: of the machine within slices, as the lone queries tell.
         errors: of queries that the server failed.
     """
@@ -132,6 +167,7 @@ class Point:
     late_ms: float
     disturbance: Disturbance
     speed: dict[str, tuple[float, ...]]
+    beside: dict[str, float]
     unevenness: Unevenness
     errors: tuple[str, ...]
 
@@ -338,7 +374,7 @@ class _Bench:
 
     def _replay(self, client: LocalClient, arrivals: Arrivals, load: float) -> list[Slice]:
         slices = []
-        before = self._lone(client, load)
+        before = self._probes(client, load)
         count = -(-len(arrivals.time_ns) // SLICE_QUERIES)
         for part in np.array_split(np.arange(len(arrivals.time_ns)), count):
             sliced = Arrivals(
@@ -346,40 +382,53 @@ class _Bench:
                 model=arrivals.model[part],
             )
             observed = replay(client, self._workload.models, sliced)
-            after = self._lone(client, load)
+            after = self._probes(client, load)
             slices.append(Slice(arrivals=sliced, observed=observed, before=before, after=after))
             before = after
         return slices
 
-    def _lone(self, client: LocalClient, load: float) -> list[LoneQuery]:
-        return lone_queries(client, self._measured.profiles, LONE_QUERIES, load)
+    def _probes(self, client: LocalClient, load: float) -> Probes:
+        names = self._workload.models
+        first = loaded_queries(client, names, LOADED_QUERIES)
+        lone = lone_queries(client, names, LONE_QUERIES, load)
+        return Probes(lone=lone, loaded=(first, loaded_queries(client, names, LOADED_QUERIES)))
 
     def _compare(
         self, policy: str, load: float, slices: Sequence[Slice], disturbance: Disturbance
     ) -> Point:
         names = self._workload.models
-        uneven = unevenness([(each.before, each.after) for each in slices])
-        predicted = self._predicted_lone_ns(policy, uneven)
-        speeds = [{name: each.lone_ns(name) / predicted[name] for name in names} for each in slices]
-        real = _joined([self._real(each) for each in slices])
-        simulated = _joined(
-            [
-                self._simulated(policy, each.arrivals, speed, uneven, pace_seed)
-                for pace_seed, (each, speed) in enumerate(
-                    list(zip(slices, speeds, strict=True)) * PACES
-                )
+        uneven = unevenness([(each.before.lone, each.after.lone) for each in slices])
+        beside = slowdown_beside(slices, names)
+        neighbours = slices[0].before.loaded[0].neighbours
+        # Of one neighbour, where there are any; and on one core beside all others.
+        steps = {name: (beside[name] - 1) / max(neighbours, 1) for name in names}
+        slowdowns = {name: 1 + step * (self.cores - 1) for name, step in steps.items()}
+        even = self._profiles(dict.fromkeys(names, 1.0), slowdowns)
+        lone_ns = self._predicted_lone_ns(policy, even, uneven)
+        speeds = [
+            {name: each.speed(name, lone_ns[name], lone_ns[name] * beside[name]) for name in names}
+            for each in slices
+        ]
+        simulated = []
+        for index, (each, speed) in enumerate(zip(slices, speeds, strict=True)):
+            profiles = self._profiles(speed, slowdowns)
+            simulated += [
+                self._simulated(policy, each.arrivals, profiles, uneven, index * PACES + draw)
+                for draw in range(PACES)
             ]
-        )
         late_ns = np.concatenate([s.observed.submitted_ns - s.arrivals.time_ns for s in slices])
+        real = by_model(_joined([self._real(each) for each in slices]), names)
+        expected = by_model(_joined(simulated), names)
         return Point(
             policy=policy,
             load=load,
             rate_qps=load * self.capacity_qps,
-            real=by_model(real, names),
-            simulated={n: _of_one_run(each) for n, each in by_model(simulated, names).items()},
+            real=real,
+            simulated={name: _of_one_run(each) for name, each in expected.items()},
             late_ms=float(late_ns.mean()) / 1e6,
             disturbance=disturbance,
             speed={name: tuple(speed[name] for speed in speeds) for name in names},
+            beside=beside,
             unevenness=uneven,
             errors=tuple(sorted({error for each in slices for error in each.observed.errors})),
         )
@@ -397,33 +446,11 @@ class _Bench:
     def _qos_ns(self) -> NDArray[np.int64]:
         return np.array([self.manifests[name].qos_ns for name in self._workload.models], np.int64)
 
-    def _predicted_lone_ns(self, policy: str, uneven: Unevenness) -> dict[str, float]:
-        """What the simulator says of queries that come alone, the mean by model."""
-        found = {}
-        even = dict.fromkeys(self._workload.models, 1.0)
-        for index, name in enumerate(self._workload.models):
-            # Far enough from each other that their paces are, too.
-            apart_ns = 4 * (uneven.memory_ns + self.manifests[name].profile.model_ns[0][0])
-            lone = Arrivals(
-                time_ns=np.arange(PACE_QUERIES, dtype=np.int64) * apart_ns,
-                model=np.full(PACE_QUERIES, index, np.int32),
-            )
-            outcome = self._simulated(policy, lone, even, uneven, 0)
-            found[name] = float((outcome.end_ns - outcome.start_ns).mean())
-        return found
-
-    def _simulated(
-        self,
-        policy: str,
-        arrivals: Arrivals,
-        speed: dict[str, float],
-        uneven: Unevenness,
-        pace_seed: int,
-    ) -> Outcomes:
-        """Simulates the same; a query is seen by the server `start_ns` after it is due."""
-        names = self._workload.models
-        slowdowns = self._measured.slowdowns()
-        profiles = [
+    def _profiles(
+        self, speed: dict[str, float], slowdowns: dict[str, float]
+    ) -> list[sched.ModelProfile]:
+        """The calibration's, at a speed, with levels for what neighbours cost."""
+        return [
             to_profile(
                 msgspec.structs.replace(
                     self.manifests[name],
@@ -434,8 +461,34 @@ class _Bench:
                     ),
                 )
             )
-            for name in names
+            for name in self._workload.models
         ]
+
+    def _predicted_lone_ns(
+        self, policy: str, profiles: list[sched.ModelProfile], uneven: Unevenness
+    ) -> dict[str, float]:
+        """What the simulator says of queries that come alone, the mean by model."""
+        found = {}
+        for index, name in enumerate(self._workload.models):
+            # Far enough from each other that their paces are, too.
+            apart_ns = 4 * (uneven.memory_ns + self.manifests[name].profile.model_ns[0][0])
+            lone = Arrivals(
+                time_ns=np.arange(PACE_QUERIES, dtype=np.int64) * apart_ns,
+                model=np.full(PACE_QUERIES, index, np.int32),
+            )
+            outcome = self._simulated(policy, lone, profiles, uneven, 0)
+            found[name] = float((outcome.end_ns - outcome.start_ns).mean())
+        return found
+
+    def _simulated(
+        self,
+        policy: str,
+        arrivals: Arrivals,
+        profiles: list[sched.ModelProfile],
+        uneven: Unevenness,
+        pace_seed: int,
+    ) -> Outcomes:
+        """Simulates the same; a query is seen by the server `start_ns` after it is due."""
         seen = Arrivals(
             time_ns=arrivals.time_ns + self._measured.costs.start_ns, model=arrivals.model
         )
@@ -461,6 +514,27 @@ class _Bench:
             outcome=found.outcome,
             qos_ns=found.qos_ns,
         )
+
+
+def slowdown_beside(slices: Sequence[Slice], names: Sequence[str]) -> dict[str, float]:
+    """Returns the time of each model's queries beside others over that alone, of a whole run.
+
+    What a slice has of them would be noisier than what is sought.
+
+    Args:
+        slices: of the run, each beginning with the probes that the one before ended with.
+        names: of the models.
+
+    Returns:
+        By model; at least 1.
+    """
+    probes = [slices[0].before, *(each.after for each in slices)]
+    found = {}
+    for name in names:
+        alone = np.concatenate([each.lone_ns(name) for each in probes])
+        loaded = np.concatenate([each.loaded_ns(name) for each in probes])
+        found[name] = max(float(loaded.mean() / alone.mean()), 1.0)
+    return found
 
 
 def _of_one_run(found: Figures) -> Figures:

@@ -66,14 +66,16 @@ def markdown(result: dict[str, Any], points: Sequence[Point]) -> str:
         "",
         "Waiting is from the arrival to the begin of the first block, service from there to the "
         "end. Then shares of all processors during the real run; and, over the run's slices, the "
-        "time of a lone query before and after the slice over the calibration's, by which the "
-        "simulator's profile of the slice is scaled; and how uneven they are within a slice, the "
-        "deviation of their times' logarithm and for how long it stays: so is the simulated "
-        "machine, by several draws of it.",
+        "time of queries sent alone and beside each other, before and after the slice, over what "
+        "the calibration says, by which the simulator's profile of the slice is scaled; how much "
+        "longer those beside others took than those alone, which its interference levels have; "
+        "and how uneven the latter are within a slice, the deviation of their times' logarithm "
+        "and for how long it stays: so is the simulated machine, by several draws of it.",
         "",
         "| policy | load | waiting ms real | simulated | service ms real | simulated | "
-        "driver late ms | driver | other processes | stolen by the host | lone query | uneven |",
-        "|---" * 12 + "|",
+        "driver late ms | driver | other processes | stolen by the host | time of a query | beside "
+        "others | uneven |",
+        "|---" * 13 + "|",
         *map(_where, points),
         "",
         *(line for point in points for line in _reasons(point)),
@@ -118,11 +120,13 @@ def _where(point: Point) -> str:
     speed = "; ".join(
         f"{name} {min(factors):.2f} to {max(factors):.2f}" for name, factors in point.speed.items()
     )
+    beside = "; ".join(f"{name} {factor - 1:+.1%}" for name, factor in point.beside.items())
     return (
         f"| {point.policy} | {point.load:g} | {real.wait_ms:.2f} | {simulated.wait_ms:.2f} | "
         f"{real.service_ms:.2f} | {simulated.service_ms:.2f} | {point.late_ms:.2f} | "
         f"{disturbance.driver:.1%} | {disturbance.others:.1%} | {disturbance.steal:.1%} | "
-        f"{speed} | {point.unevenness.spread:.2f}, {point.unevenness.memory_ns / 1e6:.0f} ms |"
+        f"{speed} | {beside} | {point.unevenness.spread:.2f}, "
+        f"{point.unevenness.memory_ns / 1e6:.0f} ms |"
     )
 
 
@@ -182,13 +186,8 @@ def _parameters(result: dict[str, Any], calibration: dict[str, Any]) -> list[str
     for name, profile in measured["profiles"].items():
         times = ", ".join(f"{row[0] / 1e6:.2f}" for row in profile["model_ns"])
         cores = ", ".join(map(str, profile["cores"]))
-        beside = ", ".join(
-            f"{(factor - 1):.1%} beside {other}" for other, factor in costs["beside"][name].items()
-        )
         lines += [
             f"| {name} on {cores} cores, served alone | {times} ms | the profile of both sides; "
             f"target {result['qos_ns'][name] / 1e6:g} ms |",
-            f"| {name} on one core, all others busy | {beside} | the profile's interference levels "
-            "|",
         ]
     return lines

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from factories import write_slow_artifact
 
+from veltair.eval.artifact_copies import copy_artifacts
 from veltair.eval.children import python
-from veltair.eval.real_runs import ServerPlan, replay, running
+from veltair.eval.real_runs import ServerPlan, mixed_loop, replay, running
 from veltair.runtime.simulate.arrivals import Arrivals
 from veltair.runtime.simulate.run import QUEUE_FULL, SERVED
 
 QUERIES = 40
 GAP_NS = 15_000_000
+PATIENT = {"long": 60_000_000_000, "short": 60_000_000_000}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,11 @@ def run(module: str, *arguments: str) -> str:
 def test_every_query_has_one_outcome_and_begins_after_its_arrival(
     repository: Path, tmp_path: Path
 ) -> None:
-    plan = ServerPlan(repository=repository, policy="layer", workers=3, slots=3)
+    # Nobody's target is so near that a stall of the machine makes a query late: one that finds no
+    # slot then ends a late one in its place, which is another outcome.
+    patient = tmp_path / "patient"
+    copy_artifacts(repository, patient, ["long", "short"], qos_ns=PATIENT)
+    plan = ServerPlan(repository=patient, policy="layer", workers=3, slots=3)
     spaced = Arrivals(
         time_ns=np.arange(QUERIES, dtype=np.int64) * GAP_NS,
         model=(np.arange(QUERIES) % 2).astype(np.int32),
@@ -60,6 +66,20 @@ def test_every_query_has_one_outcome_and_begins_after_its_arrival(
     # Three slots can't take forty queries that come at once.
     assert (crowd.outcome == QUEUE_FULL).any()
     assert set(crowd.outcome) <= {SERVED, QUEUE_FULL}
+
+
+def test_a_mixed_loop_answers_each_query_in_its_place(repository: Path, tmp_path: Path) -> None:
+    plan = ServerPlan(repository=repository, policy="model", workers=3, slots=3)
+    order = [("long", "short", "short")[index % 3] for index in range(QUERIES)]
+    with running(plan, tmp_path) as client:
+        alone = mixed_loop(client, order, 1)
+        both = mixed_loop(client, order, 2)
+    for found in (alone, both):
+        assert len(found) == QUERIES
+        assert min(found) > 0
+        times = np.array(found)
+        long = np.array(order) == "long"
+        assert np.median(times[long]) > 2 * np.median(times[~long])
 
 
 def test_policies_are_measured_once_and_reported(repository: Path, tmp_path: Path) -> None:
@@ -100,6 +120,8 @@ def test_the_simulator_gets_what_the_server_got(repository: Path, tmp_path: Path
         assert real[name]["queries"] == simulated[name]["queries"] > 0
     assert real["all"]["served"] == simulated["all"]["served"] == QUERIES
     assert simulated["long"]["mean_ms"] > simulated["short"]["mean_ms"]
+    assert point["beside"].keys() == {"long", "short"}
+    assert min(point["beside"].values()) >= 1
     (calibration,) = found["calibrations"]
     alone = calibration["measured"]["profiles"]
     assert alone["long"]["model_ns"][0][0] > alone["short"]["model_ns"][0][0] > 0

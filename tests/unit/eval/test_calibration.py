@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from factories import one_layer_profile
 
-from veltair.eval.calibration import Calibration, Costs, with_levels
+from veltair.eval.calibration import with_levels
 
 MS = 1_000_000
 
@@ -26,16 +26,3 @@ def test_neighbours_slow_down_in_proportion_to_their_number() -> None:
 
 def test_one_core_has_no_neighbours() -> None:
     assert with_levels(one_layer_profile(40), 1.0, cores=1).model_ns == ((40 * MS, 40 * MS),)
-
-
-def test_a_neighbour_counts_for_the_time_that_it_runs() -> None:
-    measured = Calibration(
-        profiles={"long": one_layer_profile(30), "short": one_layer_profile(10)},
-        costs=Costs(
-            start_ns=0,
-            boundary_ns=0,
-            gain_ns=0,
-            beside={"long": {"long": 1.2, "short": 1.0}, "short": {"long": 1.4, "short": 2.0}},
-        ),
-    )
-    assert measured.slowdowns() == pytest.approx({"long": 1.15, "short": 1.55})

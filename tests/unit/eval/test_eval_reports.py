@@ -64,6 +64,7 @@ def compared(simulated: Figures, disturbance: Disturbance = QUIET) -> str:
         late_ms=0.1,
         disturbance=disturbance,
         speed={"resnet50": (1.0, 1.1)},
+        beside={"resnet50": 1.05},
         unevenness=Unevenness(spread=0.125, memory_ns=80_000_000),
         errors=(),
     )
@@ -83,7 +84,6 @@ def compared(simulated: Figures, disturbance: Disturbance = QUIET) -> str:
                         "start_ns": 100_000,
                         "boundary_ns": 3000,
                         "gain_ns": 90_000,
-                        "beside": {"resnet50": {"resnet50": 1.05}},
                     },
                 },
                 "disturbance": {"others": 0.0},
@@ -98,6 +98,7 @@ def test_a_point_within_its_bounds_needs_no_reason() -> None:
     assert "Of 1 points 1 are within" in page
     assert "| +2.5% |" in page
     assert "beyond the bounds" not in page
+    assert "| resnet50 +5.0% |" in page
 
 
 def test_a_point_beyond_its_bounds_has_the_measured_reasons() -> None:
