@@ -8,7 +8,6 @@ disturbance by neighbours with as many queries in flight as there are cores for.
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,8 @@ import numpy as np
 from veltair.eval import bench_launch
 from veltair.eval.artifact_copies import copy_artifacts
 from veltair.eval.fresh_profile import profiled
-from veltair.eval.real_runs import ServerPlan, closed_loop, mixed_loop, replay, running
-from veltair.eval.unevenness import LoneQuery
+from veltair.eval.real_runs import ServerPlan, closed_loop, one_at_a_time, replay, running
+from veltair.eval.unevenness import ProbeQuery
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.machine import SPARE_WORKERS
 from veltair.runtime.manifest import Profile
@@ -70,19 +69,6 @@ class Calibration:
 
     profiles: dict[str, Profile]
     costs: Costs
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadedQueries:
-    """Queries that ran while others kept the other cores busy.
-
-    Attributes:
-        neighbours: cores that ran others, on average.
-        compute_ns: by model, of each of its queries.
-    """
-
-    neighbours: float
-    compute_ns: dict[str, list[int]]
 
 
 def measure_costs(
@@ -248,9 +234,9 @@ def _alone_ns(
     return _mean_ns(closed_loop(client, {name: 1}, queries, pause_ns=pause_ns)[name])
 
 
-def lone_queries(
-    client: LocalClient, names: Sequence[str], queries: int, load: float
-) -> list[LoneQuery]:
+def probe_queries(
+    client: LocalClient, names: Sequence[str], queries: int, load: float, beside: int = 0
+) -> list[ProbeQuery]:
     """Single queries that ask for the models in turns, in a random order.
 
     As under load, and unlike queries of one model, each mostly finds the caches as another left
@@ -260,39 +246,43 @@ def lone_queries(
         client: attached.
         names: of the models.
         queries: of each.
-        load: share of the time for which the server is kept busy.
+        load: share of the time for which one of them runs.
+        beside: queries that run meanwhile, at any time.
     """
-    random = np.random.default_rng(0)
-    found: list[LoneQuery] = []
     order = [name for name in names for _ in range(queries)]
-    for index in random.permutation(len(order)):
-        name = order[index]
-        begin_ns = time.monotonic_ns()
-        ((_, compute_ns),) = closed_loop(client, {name: 1}, 1)[name]
-        found.append(LoneQuery(model=name, begin_ns=begin_ns, compute_ns=compute_ns))
-        time.sleep(random.exponential(compute_ns * (1 / load - 1)) / _NS_PER_S)
-    return found
+    order = [order[index] for index in np.random.default_rng(0).permutation(len(order))]
+    times = one_at_a_time(client, order, load=load, beside=beside)
+    return [
+        ProbeQuery(model=name, begin_ns=begin_ns, compute_ns=compute_ns)
+        for name, (begin_ns, compute_ns) in zip(order, times, strict=True)
+    ]
 
 
-def loaded_queries(client: LocalClient, names: Sequence[str], queries: int) -> LoadedQueries:
-    """Queries of which as many are in flight as the cores can run, in a random order.
+@dataclass(frozen=True, kw_only=True)
+class Neighbours:
+    """What can run beside a query.
+
+    Attributes:
+        queries: that fit the cores beside it.
+        cores: that they have, on average.
+    """
+
+    queries: int
+    cores: float
+
+
+def neighbours(client: LocalClient, names: Sequence[str]) -> Neighbours:
+    """Returns what fills the other cores while a query runs.
 
     Args:
         client: attached to a server that has all cores of this process.
-        names: of the models.
-        queries: of each.
+        names: of the models that are asked for equally often.
     """
     asked = [model for model in client.models() if model.name in names]
     needed = [model.needed_cores for model in asked]
     fitting = len(os.sched_getaffinity(0)) // max(needed)
-    in_flight = max(min(fitting, *(model.slots for model in asked)), 1)
-    order = [name for name in names for _ in range(queries)]
-    order = [order[index] for index in np.random.default_rng(0).permutation(len(order))]
-    times: dict[str, list[int]] = {name: [] for name in names}
-    for name, compute_ns in zip(order, mixed_loop(client, order, in_flight), strict=True):
-        times[name].append(compute_ns)
-    neighbours = (in_flight - 1) * sum(needed) / len(needed)
-    return LoadedQueries(neighbours=neighbours, compute_ns=times)
+    queries = max(min(fitting, *(model.slots for model in asked)), 1) - 1
+    return Neighbours(queries=queries, cores=queries * sum(needed) / len(needed))
 
 
 def _boundary_ns(

@@ -38,6 +38,7 @@ _NS_PER_S = 1_000_000_000
 _AT_ONCE = 64  # completions a collection
 _FAR_S = 3_600
 _ROUNDS = 3
+_OTHER = 1  # tag of what runs beside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,41 +199,51 @@ def closed_loop(
     return found
 
 
-def mixed_loop(client: LocalClient, order: Sequence[str], in_flight: int) -> list[int]:
-    """Keeps some queries in flight, and after the last of them others, until all have ended.
+def one_at_a_time(
+    client: LocalClient, order: Sequence[str], *, load: float, beside: int = 0
+) -> list[tuple[int, int]]:
+    """Sends one query after another, while others are kept in flight.
 
     Args:
         client: attached, its slots filled.
         order: each query's model.
-        in_flight: at any time until the last one of `order` has ended.
+        load: share of the time for which one of these is in flight; they pause after each for a
+            time that is distributed exponentially, the same each time.
+        beside: others that are in flight meanwhile; their models are those of `order`, in turns.
 
     Returns:
-        The compute_ns of each, in that order.
+        (monotonic time at which it was sent, compute_ns) of each, in that order; ns.
 
     Raises:
         VeltairError: one failed or was not answered.
     """
-    found = [0] * len(order)
-    left = len(order)
-    following = itertools.count()
-
-    def submit() -> None:
-        number = next(following)
-        _submit(client, order[number % len(order)], tag=number)
-
-    for _ in range(in_flight):
-        submit()
-    flying = in_flight
-    while flying:
+    pauses = np.random.default_rng(0).exponential(1 / load - 1, len(order))
+    others = itertools.cycle(order)
+    found = []
+    for _ in range(beside):
+        _submit(client, next(others), tag=_OTHER)
+    for name, pause in zip(order, pauses, strict=True):
+        begin_ns = time.monotonic_ns()
+        _submit(client, name)
+        compute_ns = None
+        while compute_ns is None:
+            for completion in _ends(client):
+                completion.slot.release()
+                if completion.tag == _OTHER:
+                    _submit(client, next(others), tag=_OTHER)
+                else:
+                    compute_ns = completion.compute_ns
+        found.append((begin_ns, compute_ns))
+        until_ns = time.monotonic_ns() + round(compute_ns * pause)
+        while (left_ns := until_ns - time.monotonic_ns()) > 0:
+            for completion in client.wait(left_ns / _NS_PER_S):
+                completion.slot.release()
+                _submit(client, next(others), tag=_OTHER)
+    left = beside
+    while left:
         for completion in _ends(client):
             completion.slot.release()
-            if completion.tag < len(order):
-                found[completion.tag] = completion.compute_ns
-                left -= 1
-            if left:
-                submit()
-            else:
-                flying -= 1
+            left -= 1
     return found
 
 

@@ -33,11 +33,10 @@ from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.calibration import (
     Calibration,
     Costs,
-    LoadedQueries,
     calibrate,
-    loaded_queries,
-    lone_queries,
     measure_costs,
+    neighbours,
+    probe_queries,
     scaled,
     with_levels,
 )
@@ -59,7 +58,7 @@ from veltair.eval.run_options import (
     Workers,
 )
 from veltair.eval.sim_vs_real_report import markdown
-from veltair.eval.unevenness import LoneQuery, Unevenness, unevenness
+from veltair.eval.unevenness import ProbeQuery, Unevenness, unevenness
 from veltair.eval.workload import Workload, capacity_qps, digests
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.disturbance import Disturbance
@@ -80,8 +79,7 @@ if TYPE_CHECKING:
 STEM = "sim_vs_real"
 SCRATCH = Path("build/sim_vs_real")
 SLICE_QUERIES = 120
-LONE_QUERIES = 10
-LOADED_QUERIES = 10
+PROBES = 10  # of each model, alone, and as many beside others
 PACES = 8  # of which each simulated run is
 PACE_QUERIES = 400  # that come alone, for what such a pace makes of a query's mean time
 _NS_PER_US = 1000
@@ -95,20 +93,20 @@ class Probes:
     """What tells the machine's speed between two slices.
 
     Attributes:
-        lone: queries that came alone.
-        loaded: queries beside others, before and after those.
+        alone: queries that nothing ran beside.
+        beside: such that others kept the other cores busy meanwhile.
     """
 
-    lone: list[LoneQuery]
-    loaded: tuple[LoadedQueries, ...]
+    alone: list[ProbeQuery]
+    beside: list[ProbeQuery]
 
-    def lone_ns(self, model: str) -> list[int]:
-        """How long each lone query of the model was served."""
-        return [each.compute_ns for each in self.lone if each.model == model]
+    def alone_ns(self, model: str) -> list[int]:
+        """How long each query of the model was served alone."""
+        return [each.compute_ns for each in self.alone if each.model == model]
 
-    def loaded_ns(self, model: str) -> list[int]:
+    def beside_ns(self, model: str) -> list[int]:
         """How long each query of the model was served beside others."""
-        return [ns for each in self.loaded for ns in each.compute_ns[model]]
+        return [each.compute_ns for each in self.beside if each.model == model]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,18 +125,18 @@ class Slice:
     before: Probes
     after: Probes
 
-    def speed(self, model: str, lone_ns: float, loaded_ns: float) -> float:
-        """How much longer the model's queries took than expected, as much by lone as by others.
+    def speed(self, model: str, alone_ns: float, beside_ns: float) -> float:
+        """How much longer the model's probes took than expected, as much by both kinds.
 
         Args:
             model: name.
-            lone_ns: expected of a query that comes alone.
-            loaded_ns: expected beside others.
+            alone_ns: expected of a query alone.
+            beside_ns: expected beside others.
         """
         ends = (self.before, self.after)
-        lone = np.concatenate([each.lone_ns(model) for each in ends])
-        loaded = np.concatenate([each.loaded_ns(model) for each in ends])
-        return float(lone.mean() / lone_ns + loaded.mean() / loaded_ns) / 2
+        alone = np.concatenate([each.alone_ns(model) for each in ends])
+        beside = np.concatenate([each.beside_ns(model) for each in ends])
+        return float(alone.mean() / alone_ns + beside.mean() / beside_ns) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +153,7 @@ class Point:
         disturbance: what else ran during the real run.
         speed: by model, time of a query over what the calibration says, by slice.
         beside: by model, time beside others over that alone; at least 1.
-        unevenness: of the machine within slices, as the lone queries tell.
+        unevenness: of the machine within slices, as the probes tell.
         errors: of queries that the server failed.
     """
 
@@ -355,7 +353,8 @@ class _Bench:
                 slices, disturbance = self._patience.quietest(
                     partial(self._replay, client, arrivals, load)
                 )
-            kept = asdict(self._compare(policy, load, slices, disturbance))
+                busy = neighbours(client, self._workload.models).cores
+            kept = asdict(self._compare(policy, load, slices, busy, disturbance))
             self._store.put(key, kept)
         return msgspec.convert(kept, Point)
 
@@ -389,24 +388,34 @@ class _Bench:
 
     def _probes(self, client: LocalClient, load: float) -> Probes:
         names = self._workload.models
-        first = loaded_queries(client, names, LOADED_QUERIES)
-        lone = lone_queries(client, names, LONE_QUERIES, load)
-        return Probes(lone=lone, loaded=(first, loaded_queries(client, names, LOADED_QUERIES)))
+        others = neighbours(client, names).queries
+        return Probes(
+            alone=probe_queries(client, names, PROBES, load),
+            beside=probe_queries(client, names, PROBES, load, others),
+        )
 
     def _compare(
-        self, policy: str, load: float, slices: Sequence[Slice], disturbance: Disturbance
+        self,
+        policy: str,
+        load: float,
+        slices: Sequence[Slice],
+        busy: float,
+        disturbance: Disturbance,
     ) -> Point:
         names = self._workload.models
-        uneven = unevenness([(each.before.lone, each.after.lone) for each in slices])
+        uneven = unevenness(
+            [(each.before.alone, each.after.alone) for each in slices]
+            + [(each.before.beside, each.after.beside) for each in slices]
+        )
         beside = slowdown_beside(slices, names)
-        neighbours = slices[0].before.loaded[0].neighbours
-        # Of one neighbour, where there are any; and on one core beside all others.
-        steps = {name: (beside[name] - 1) / max(neighbours, 1) for name in names}
+        # Of one busy core, where there are any; and of all others.
+        steps = {name: (beside[name] - 1) / max(busy, 1) for name in names}
         slowdowns = {name: 1 + step * (self.cores - 1) for name, step in steps.items()}
         even = self._profiles(dict.fromkeys(names, 1.0), slowdowns)
-        lone_ns = self._predicted_lone_ns(policy, even, uneven)
+        alone_ns = self._predicted_alone_ns(policy, even, uneven)
+        beside_ns = {name: alone_ns[name] * beside[name] for name in names}
         speeds = [
-            {name: each.speed(name, lone_ns[name], lone_ns[name] * beside[name]) for name in names}
+            {name: each.speed(name, alone_ns[name], beside_ns[name]) for name in names}
             for each in slices
         ]
         simulated = []
@@ -464,7 +473,7 @@ class _Bench:
             for name in self._workload.models
         ]
 
-    def _predicted_lone_ns(
+    def _predicted_alone_ns(
         self, policy: str, profiles: list[sched.ModelProfile], uneven: Unevenness
     ) -> dict[str, float]:
         """What the simulator says of queries that come alone, the mean by model."""
@@ -531,9 +540,9 @@ def slowdown_beside(slices: Sequence[Slice], names: Sequence[str]) -> dict[str, 
     probes = [slices[0].before, *(each.after for each in slices)]
     found = {}
     for name in names:
-        alone = np.concatenate([each.lone_ns(name) for each in probes])
-        loaded = np.concatenate([each.loaded_ns(name) for each in probes])
-        found[name] = max(float(loaded.mean() / alone.mean()), 1.0)
+        alone = np.concatenate([each.alone_ns(name) for each in probes])
+        beside = np.concatenate([each.beside_ns(name) for each in probes])
+        found[name] = max(float(beside.mean() / alone.mean()), 1.0)
     return found
 
 

@@ -66,11 +66,11 @@ def markdown(result: dict[str, Any], points: Sequence[Point]) -> str:
         "",
         "Waiting is from the arrival to the begin of the first block, service from there to the "
         "end. Then shares of all processors during the real run; and, over the run's slices, the "
-        "time of queries sent alone and beside each other, before and after the slice, over what "
+        "time of queries sent alone and beside others, before and after the slice, over what "
         "the calibration says, by which the simulator's profile of the slice is scaled; how much "
         "longer those beside others took than those alone, which its interference levels have; "
-        "and how uneven the latter are within a slice, the deviation of their times' logarithm "
-        "and for how long it stays: so is the simulated machine, by several draws of it.",
+        "and how uneven their times are before and after one slice, the deviation of the "
+        "logarithm and for how long it stays: so is the simulated machine, by several draws of it.",
         "",
         "| policy | load | waiting ms real | simulated | service ms real | simulated | "
         "driver late ms | driver | other processes | stolen by the host | time of a query | beside "

@@ -1,4 +1,4 @@
-"""How uneven a machine is from one query to the next, told by queries that came alone."""
+"""How uneven a machine is from one query to the next, told by single queries between runs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MOST_MEMORY_NS = 2_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoneQuery:
-    """A query that found the server idle.
+class ProbeQuery:
+    """A query that was sent for the time that it takes.
 
     Attributes:
         model: name.
@@ -43,13 +43,13 @@ class Unevenness:
     memory_ns: int
 
 
-def unevenness(groups: Sequence[Sequence[Sequence[LoneQuery]]]) -> Unevenness:
+def unevenness(groups: Sequence[Sequence[Sequence[ProbeQuery]]]) -> Unevenness:
     """Estimates the pace's spread and memory.
 
     Deviations are of the logarithm of each query's time from its group's mean for the model: what
-    changes from group to group is left out. The memory is told by how alike the deviations of two
-    queries in a row are, and the spread by all of them, with what a query as long as these evens
-    out of such a pace by itself.
+    changes from group to group is left out. So the queries of a group all have as many others
+    beside them. The memory is told by how alike the deviations of two queries in a row are, and the
+    spread by all of them, with what a query as long as these evens out of such a pace by itself.
 
     Args:
         groups: of some seconds each, as series of queries in the order in which they ran.
@@ -77,7 +77,7 @@ def unevenness(groups: Sequence[Sequence[Sequence[LoneQuery]]]) -> Unevenness:
     return Unevenness(spread=math.sqrt(variance / left), memory_ns=round(memory_ns))
 
 
-def _deviations(group: Sequence[Sequence[LoneQuery]]) -> Iterator[list[float]]:
+def _deviations(group: Sequence[Sequence[ProbeQuery]]) -> Iterator[list[float]]:
     times: dict[str, list[float]] = {}
     for query in itertools.chain.from_iterable(group):
         times.setdefault(query.model, []).append(math.log(query.compute_ns))
@@ -86,7 +86,7 @@ def _deviations(group: Sequence[Sequence[LoneQuery]]) -> Iterator[list[float]]:
         yield [math.log(query.compute_ns) - means[query.model] for query in series]
 
 
-def _middle_ns(query: LoneQuery) -> int:
+def _middle_ns(query: ProbeQuery) -> int:
     return query.begin_ns + query.compute_ns // 2
 
 

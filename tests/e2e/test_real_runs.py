@@ -13,7 +13,7 @@ from factories import write_slow_artifact
 
 from veltair.eval.artifact_copies import copy_artifacts
 from veltair.eval.children import python
-from veltair.eval.real_runs import ServerPlan, mixed_loop, replay, running
+from veltair.eval.real_runs import ServerPlan, one_at_a_time, replay, running
 from veltair.runtime.simulate.arrivals import Arrivals
 from veltair.runtime.simulate.run import QUEUE_FULL, SERVED
 
@@ -68,18 +68,23 @@ def test_every_query_has_one_outcome_and_begins_after_its_arrival(
     assert set(crowd.outcome) <= {SERVED, QUEUE_FULL}
 
 
-def test_a_mixed_loop_answers_each_query_in_its_place(repository: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("beside", [0, 1])
+def test_queries_one_at_a_time_are_told_apart_from_those_beside(
+    repository: Path, tmp_path: Path, beside: int
+) -> None:
     plan = ServerPlan(repository=repository, policy="model", workers=3, slots=3)
     order = [("long", "short", "short")[index % 3] for index in range(QUERIES)]
     with running(plan, tmp_path) as client:
-        alone = mixed_loop(client, order, 1)
-        both = mixed_loop(client, order, 2)
-    for found in (alone, both):
-        assert len(found) == QUERIES
-        assert min(found) > 0
-        times = np.array(found)
+        found = one_at_a_time(client, order, load=0.5, beside=beside)
+        again = one_at_a_time(client, order, load=1.0, beside=beside)  # all slots came back
+    for begin_ns, compute_ns in (zip(*found, strict=True), zip(*again, strict=True)):
+        assert len(compute_ns) == QUERIES
+        assert all(
+            later >= earlier + took
+            for earlier, took, later in zip(begin_ns, compute_ns, begin_ns[1:], strict=False)
+        )
         long = np.array(order) == "long"
-        assert np.median(times[long]) > 2 * np.median(times[~long])
+        assert np.median(np.array(compute_ns)[long]) > 2 * np.median(np.array(compute_ns)[~long])
 
 
 def test_policies_are_measured_once_and_reported(repository: Path, tmp_path: Path) -> None:

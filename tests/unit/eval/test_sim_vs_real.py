@@ -5,25 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veltair.eval.calibration import LoadedQueries
 from veltair.eval.capacity.system import Observed
 from veltair.eval.sim_vs_real import Probes, Slice, slowdown_beside
-from veltair.eval.unevenness import LoneQuery
+from veltair.eval.unevenness import ProbeQuery
 from veltair.runtime.simulate.arrivals import Arrivals
 
 MS = 1_000_000
 NOTHING = np.zeros(0, np.int64)
 
 
-def probes(lone_ms: tuple[int, ...], loaded_ms: tuple[int, ...]) -> Probes:
-    """Of one model beside one neighbour; of another, queries that must not count."""
-    lone = [LoneQuery(model="a", begin_ns=0, compute_ns=ms * MS) for ms in lone_ms]
-    lone.append(LoneQuery(model="b", begin_ns=0, compute_ns=900 * MS))
-    loaded = tuple(
-        LoadedQueries(neighbours=1, compute_ns={"a": [ms * MS], "b": [900 * MS]})
-        for ms in loaded_ms
-    )
-    return Probes(lone=lone, loaded=loaded)
+def probes(alone_ms: tuple[int, ...], beside_ms: tuple[int, ...]) -> Probes:
+    """Of one model; and one query of another, which must not count."""
+
+    def queries(times_ms: tuple[int, ...]) -> list[ProbeQuery]:
+        asked = [("a", ms) for ms in times_ms] + [("b", 900)]
+        return [ProbeQuery(model=name, begin_ns=0, compute_ns=ms * MS) for name, ms in asked]
+
+    return Probes(alone=queries(alone_ms), beside=queries(beside_ms))
 
 
 def part(before: Probes, after: Probes) -> Slice:
@@ -38,7 +36,7 @@ def part(before: Probes, after: Probes) -> Slice:
     )
 
 
-def test_the_speed_of_a_slice_is_of_both_ends_and_as_much_of_lone_queries_as_of_others() -> None:
+def test_the_speed_of_a_slice_is_of_both_ends_and_as_much_of_those_alone_as_of_others() -> None:
     found = part(probes((10, 12), (18, 18)), probes((10,) * 6, (14,)))
     # Alone 82/8 of 10 expected, beside others 50/3 of 12.5.
     assert found.speed("a", 10 * MS, 12.5 * MS) == pytest.approx((1.025 + 50 / 37.5) / 2)

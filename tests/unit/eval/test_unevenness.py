@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from veltair.eval.unevenness import LEAST_MEMORY_NS, LoneQuery, Unevenness, unevenness
+from veltair.eval.unevenness import LEAST_MEMORY_NS, ProbeQuery, Unevenness, unevenness
 
 STEP_NS = 1_000_000
 LENGTHS_NS = {"long": 40_000_000, "short": 5_000_000}
@@ -24,7 +24,7 @@ def paces(spread: float, memory_ns: int, steps: int, seed: int) -> np.ndarray:
     return np.exp(spread * deviation)
 
 
-def groups(spread: float, memory_ns: int, count: int = 60) -> list[list[list[LoneQuery]]]:
+def groups(spread: float, memory_ns: int, count: int = 60) -> list[list[list[ProbeQuery]]]:
     """Each of a series before and one after, 3 s between them; a group at a speed of its own."""
     found = []
     for seed in range(count):
@@ -38,7 +38,7 @@ def groups(spread: float, memory_ns: int, count: int = 60) -> list[list[list[Lon
                 took_ns = LENGTHS_NS[model] * pace[at : at + LENGTHS_NS[model] // STEP_NS].mean()
                 took_ns *= 1 + seed % 3
                 series.append(
-                    LoneQuery(model=model, begin_ns=at * STEP_NS, compute_ns=round(took_ns))
+                    ProbeQuery(model=model, begin_ns=at * STEP_NS, compute_ns=round(took_ns))
                 )
                 at += LENGTHS_NS[model] // STEP_NS + 5
             group.append(series)
@@ -61,7 +61,7 @@ def test_what_has_no_memory_is_noise_of_single_queries() -> None:
     queries = [
         [
             [
-                LoneQuery(model="m", begin_ns=20_000_000 * index, compute_ns=round(took_ns))
+                ProbeQuery(model="m", begin_ns=20_000_000 * index, compute_ns=round(took_ns))
                 for index, took_ns in enumerate(series)
             ]
             for series in group
@@ -74,7 +74,7 @@ def test_what_has_no_memory_is_noise_of_single_queries() -> None:
 
 
 def test_an_even_machine_is_even() -> None:
-    queries = [LoneQuery(model="m", begin_ns=index, compute_ns=5) for index in range(9)]
+    queries = [ProbeQuery(model="m", begin_ns=index, compute_ns=5) for index in range(9)]
     assert unevenness([(queries, queries)]).spread == pytest.approx(0, abs=1e-9)
     nothing = Unevenness(spread=0.0, memory_ns=LEAST_MEMORY_NS)
     assert unevenness([]) == nothing
