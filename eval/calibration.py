@@ -38,6 +38,7 @@ _PROBES = 60
 _PROBE_GAP = 1.5  # of the longest model's time
 _TURN = 6
 _FEWEST_TURNS = 10
+_LEAST_SLOWDOWN = 1e-9  # no time changes by it, but a profile's levels ascend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,10 +198,10 @@ def with_levels(profile: Profile, slowdown: float, cores: int) -> Profile:
 
     Args:
         profile: of one level.
-        slowdown: on one core while all others are busy; in proportion for fewer.
+        slowdown: on one core while all others are busy, from 1; in proportion for fewer.
         cores: of the machine.
     """
-    step = (slowdown - 1) / max(cores - 1, 1)
+    step = max(slowdown - 1, _LEAST_SLOWDOWN) / max(cores - 1, 1)
 
     def at_levels(time_ns: int, count: int) -> tuple[int, ...]:
         busy = [min(level, max(cores - count, 0)) for level in range(cores + 1)]

@@ -70,12 +70,13 @@ def markdown(result: dict[str, Any], points: Sequence[Point]) -> str:
         "the calibration says, by which the simulator's profile of the slice is scaled; how much "
         "longer those beside others took than those alone, which its interference levels have; "
         "and how uneven their times are before and after one slice, the deviation of the "
-        "logarithm and for how long it stays: so is the simulated machine, by several draws of it.",
+        "logarithm and for how long it stays: so is the simulated machine, by several draws of it. "
+        f"A slice during which they changed by more than {result['steady']:.0%} was run again.",
         "",
         "| policy | load | waiting ms real | simulated | service ms real | simulated | "
         "driver late ms | driver | other processes | stolen by the host | time of a query | beside "
-        "others | uneven |",
-        "|---" * 13 + "|",
+        "others | uneven | again |",
+        "|---" * 14 + "|",
         *map(_where, points),
         "",
         *(line for point in points for line in _reasons(point)),
@@ -126,7 +127,7 @@ def _where(point: Point) -> str:
         f"{real.service_ms:.2f} | {simulated.service_ms:.2f} | {point.late_ms:.2f} | "
         f"{disturbance.driver:.1%} | {disturbance.others:.1%} | {disturbance.steal:.1%} | "
         f"{speed} | {beside} | {point.unevenness.spread:.2f}, "
-        f"{point.unevenness.memory_ns / 1e6:.0f} ms |"
+        f"{point.unevenness.memory_ns / 1e6:.0f} ms | {point.again} |"
     )
 
 

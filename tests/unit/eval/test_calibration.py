@@ -24,5 +24,13 @@ def test_neighbours_slow_down_in_proportion_to_their_number() -> None:
     assert [round(ns / MS) for ns in found.model_ns[1]] == [60, 66, 72, 72, 72]
 
 
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_levels_ascend_where_neighbours_cost_nothing_too(cores: int) -> None:
+    found = with_levels(one_layer_profile(40), 1.0, cores=cores)
+    assert set(found.model_ns[0]) == {40 * MS}
+    assert list(found.levels) == sorted(set(found.levels))
+    assert found.levels[0] == 0
+
+
 def test_one_core_has_no_neighbours() -> None:
     assert with_levels(one_layer_profile(40), 1.0, cores=1).model_ns == ((40 * MS, 40 * MS),)

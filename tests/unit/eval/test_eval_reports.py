@@ -66,6 +66,7 @@ def compared(simulated: Figures, disturbance: Disturbance = QUIET) -> str:
         speed={"resnet50": (1.0, 1.1)},
         beside={"resnet50": 1.05},
         unevenness=Unevenness(spread=0.125, memory_ns=80_000_000),
+        again=2,
         errors=(),
     )
     result: dict[str, Any] = MEASURED | MACHINE
@@ -74,6 +75,7 @@ def compared(simulated: Figures, disturbance: Disturbance = QUIET) -> str:
         "workers": 4,
         "qos_ns": {"resnet50": 50_000_000},
         "qos_scale": 1.0,
+        "steady": 0.1,
         "calibrations": [
             {
                 "load": 0.5,
@@ -98,7 +100,7 @@ def test_a_point_within_its_bounds_needs_no_reason() -> None:
     assert "Of 1 points 1 are within" in page
     assert "| +2.5% |" in page
     assert "beyond the bounds" not in page
-    assert "| resnet50 +5.0% |" in page
+    assert "| resnet50 +5.0% | 0.12, 80 ms | 2 |" in page
 
 
 def test_a_point_beyond_its_bounds_has_the_measured_reasons() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from veltair.eval.capacity.system import Observed
-from veltair.eval.sim_vs_real import Probes, Slice, slowdown_beside
+from veltair.eval.sim_vs_real import Probes, Slice, slowdown_beside, steadiest
 from veltair.eval.unevenness import ProbeQuery
 from veltair.runtime.simulate.arrivals import Arrivals
 
@@ -43,14 +43,44 @@ def test_the_speed_of_a_slice_is_of_both_ends_and_as_much_of_those_alone_as_of_o
     assert found.speed("b", 900 * MS, 900 * MS) == 1
 
 
-def test_what_neighbours_cost_is_of_a_whole_run_and_counts_each_probe_once() -> None:
-    middle = probes((20, 20), (24, 24))
-    slices = [part(probes((10,), (10,)), middle), part(middle, probes((10,), (12,)))]
-    found = slowdown_beside(slices, ["a", "b"])
-    # Alone 10 + 20 + 20 + 10, beside others 10 + 24 + 24 + 12.
-    assert found == pytest.approx({"a": 70 / 60, "b": 1})
+def test_what_neighbours_cost_is_of_a_whole_run() -> None:
+    first = part(probes((10,), (10,)), probes((20, 20), (24, 24)))
+    found = slowdown_beside([first, part(probes((10,), (12,)), probes((10,), (12,)))], ["a", "b"])
+    # Alone 10 + 20 + 20 + 10 + 10, beside others 10 + 24 + 24 + 12 + 12.
+    assert found == pytest.approx({"a": 82 / 70, "b": 1})
 
 
 def test_neighbours_never_help() -> None:
     faster = probes((10,), (9,))
     assert slowdown_beside([part(faster, faster)], ["a"]) == {"a": 1}
+
+
+def test_a_change_is_of_all_probes_together_in_either_direction() -> None:
+    # Of b nothing changed: the fourth root of a quarter and of 4 is what is left.
+    assert part(probes((10,), (10,)), probes((20,), (20,))).change() == pytest.approx(2**0.5 - 1)
+    assert part(probes((20,), (20,)), probes((10,), (10,))).change() == pytest.approx(2**0.5 - 1)
+    assert part(probes((10,), (20,)), probes((20,), (10,))).change() == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("ends", "tries", "counts"),
+    [
+        ((10, 10, 10, 10), 1, 0),
+        ((10, 20, 20, 10), 2, 1),  # faster again, after a try at one speed
+        ((10, 20, 40, 20), 3, 0),  # never steady: all changed as much
+        ((10, 40, 30, 10), 3, 1),  # nor here, but the second changed least
+    ],
+)
+def test_a_slice_is_run_again_while_the_machine_changes(
+    ends: tuple[int, ...], tries: int, counts: int
+) -> None:
+    at = [probes((ms,), (ms,)) for ms in ends]
+    left = iter(at[1:])
+
+    def run(before: Probes) -> Slice:
+        return part(before, next(left))
+
+    found = steadiest(run, at[0])
+    assert len(found) == tries
+    assert [each.before for each in found] == at[:tries]
+    assert min(found, key=Slice.change) is found[counts]
