@@ -8,19 +8,26 @@ each the server is asked for the time of lone queries and of such that others ru
 the simulator's profile of a slice is scaled. Over a run they tell how much slower a query is for
 its neighbours, and how uneven the machine is within a slice: the simulated one's pace varies as
 much, and since no pace comes twice, each run is simulated with several. A slice during which the
-machine changed, by the queries before and after it, is run again. Runs are long, because
-waiting amplifies what is left: at 0.7 of the capacity, a mean over 600 queries moves by tens of
-percent with a few percent of service time. Targets are twice those of the artifacts: where a target
-lies within a model's own spread, as 50 ms for ResNet-50 on one core here, the satisfied share is a
-coin's side and not a property of either. Both sides are judged by one computation
-(`latency_figures`). Takes about a quarter of an hour; what has been measured is kept, so that a
-command that was stopped goes on where it was.
+machine changed, by the queries before and after it, is run again.
+
+That is what can be foretold. A host whose neighbours come and go within a slice makes another pace
+of it, and waiting amplifies that: at 0.7 of the capacity a few percent of service time are tens of
+percent of waiting. So each run is also simulated at the pace that the machine had meanwhile, as the
+record of the server's blocks tells it from step to step: then both sides have the same machine, and
+what differs is what the simulator makes of queues, cores, blocks and policies.
+
+Targets are twice those of the artifacts: where a target lies within a model's own spread, as 50 ms
+for ResNet-50 on one core here, the satisfied share is a coin's side and not a property of either.
+Both sides are judged by one computation (`latency_figures`). Takes about a quarter of an hour; what
+has been measured is kept, so that a command that was stopped goes on where it was.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import time
+from collections import ChainMap
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -44,10 +51,12 @@ from veltair.eval.calibration import (
 )
 from veltair.eval.children import stopped_by_signals
 from veltair.eval.latency_figures import Figures, Outcomes, by_model, to_json
+from veltair.eval.outcomes import LEAD_NS
 from veltair.eval.patience import Patience
 from veltair.eval.points import PointStore, circumstances
 from veltair.eval.real_runs import ServerPlan, replay, running
 from veltair.eval.record import write_result
+from veltair.eval.recorded_blocks import machine_pace, predicted_ns, recorded_blocks
 from veltair.eval.run_options import (
     RESULTS,
     Attempts,
@@ -60,13 +69,14 @@ from veltair.eval.run_options import (
     Workers,
 )
 from veltair.eval.sim_vs_real_report import markdown
-from veltair.eval.unevenness import ProbeQuery, Unevenness, unevenness
+from veltair.eval.unevenness import LEAST_MEMORY_NS, ProbeQuery, Unevenness, unevenness
 from veltair.eval.workload import Workload, capacity_qps, digests
+from veltair.runtime._native import sched
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.disturbance import Disturbance
 from veltair.runtime.policy_profile import to_profile
 from veltair.runtime.simulate.arrivals import Arrivals
-from veltair.runtime.simulate.run import simulate
+from veltair.runtime.simulate.run import SERVED, KnownPace, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,7 +84,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from veltair.eval.capacity.system import Observed
-    from veltair.runtime._native import sched
+    from veltair.eval.recorded_blocks import Block
     from veltair.runtime.client import LocalClient
     from veltair.runtime.manifest import Manifest
 
@@ -86,6 +96,8 @@ STEADY = 0.1  # of the probes' times, that may change from a slice's begin to it
 TRIES = 3  # of a slice, at most
 PACES = 8  # of which each simulated run is
 PACE_QUERIES = 400  # that come alone, for what such a pace makes of a query's mean time
+PACE_STEP_NS = 20_000_000  # of the machine's pace during a run
+EVEN = Unevenness(spread=0.0, memory_ns=LEAST_MEMORY_NS)
 _NS_PER_US = 1000
 _NS_PER_MS = 1_000_000
 
@@ -120,14 +132,23 @@ class Slice:
     Attributes:
         arrivals: of the part, from 0.
         observed: what became of them.
+        zero_ns: its time 0 on the monotonic clock.
         before: right before it.
         after: right after it.
     """
 
     arrivals: Arrivals
     observed: Observed
+    zero_ns: int
     before: Probes
     after: Probes
+
+    def ends(self) -> dict[int, int]:
+        """When the served queries ended, by their arrivals, both on the monotonic clock."""
+        served = self.observed.outcome == SERVED
+        arrival_ns = (self.arrivals.time_ns[served] + self.zero_ns).tolist()
+        end_ns = (self.observed.end_ns[served] + self.zero_ns).tolist()
+        return dict(zip(arrival_ns, end_ns, strict=True))
 
     def change(self) -> float:
         """By which factor the probes' times changed meanwhile, less 1, whichever the direction."""
@@ -181,10 +202,13 @@ class Point:
         load: share of the capacity.
         rate_qps: of all models.
         real: figures of the server, by model and of `all`.
-        simulated: the same of the simulator.
+        simulated: the same of the simulator, at the pace that the machine had.
+        foretold: the same at the pace that the queries between slices foretell.
         late_ms: mean time by which the driver submitted late.
         disturbance: what else ran during the real run.
-        speed: by model, time of a query over what the calibration says, by slice.
+        pace: of the machine by slice: time of its blocks over what the calibration says.
+        over_foretold: time of all blocks over what the queries between slices foretell.
+        speed: by model, time of such a query over what the calibration says, by slice.
         beside: by model, time beside others over that alone; at least 1.
         unevenness: of the machine within slices, as the probes tell.
         again: slices that were run again, since the machine changed meanwhile.
@@ -196,8 +220,11 @@ class Point:
     rate_qps: float
     real: dict[str, Figures]
     simulated: dict[str, Figures]
+    foretold: dict[str, Figures]
     late_ms: float
     disturbance: Disturbance
+    pace: tuple[float, ...]
+    over_foretold: float
     speed: dict[str, tuple[float, ...]]
     beside: dict[str, float]
     unevenness: Unevenness
@@ -268,6 +295,7 @@ def command(
         "qos_ns": {name: each.qos_ns for name, each in bench.manifests.items()},
         "qos_scale": qos_scale,
         "steady": STEADY,
+        "pace_step_ms": PACE_STEP_NS / _NS_PER_MS,
         "calibrations": calibrations,
         "points": [to_json(asdict(point)) for point in points],
     }
@@ -395,7 +423,11 @@ class _Bench:
         key = self._key(policy, load)
         kept = self._store.get(key)
         if kept is None:
-            plan = ServerPlan(repository=self._served, policy=policy, workers=self.workers)
+            record = self._scratch / "record.jsonl"
+            record.unlink(missing_ok=True)
+            plan = ServerPlan(
+                repository=self._served, policy=policy, workers=self.workers, record=record
+            )
             with running(plan, self._scratch) as client:
                 print(f"{STEM}: {policy} at {load:g} of the capacity", flush=True)
                 arrivals = self._workload.arrivals(load * self.capacity_qps)
@@ -403,8 +435,9 @@ class _Bench:
                     partial(self._replay, client, arrivals, load)
                 )
                 busy = neighbours(client, self._workload.models).cores
-            kept = asdict(self._compare(policy, load, run, busy, disturbance))
+            kept = asdict(self._compare(policy, load, run, record, busy, disturbance))
             self._store.put(key, kept)
+            record.unlink()
         return msgspec.convert(kept, Point)
 
     def _key(self, policy: str, load: float) -> dict[str, Any]:
@@ -437,9 +470,15 @@ class _Bench:
         return _Run(slices=slices, again=again)
 
     def _slice(self, client: LocalClient, arrivals: Arrivals, load: float, before: Probes) -> Slice:
-        observed = replay(client, self._workload.models, arrivals)
-        after = self._probes(client, load)
-        return Slice(arrivals=arrivals, observed=observed, before=before, after=after)
+        zero_ns = time.monotonic_ns() + LEAD_NS
+        observed = replay(client, self._workload.models, arrivals, zero_ns)
+        return Slice(
+            arrivals=arrivals,
+            observed=observed,
+            zero_ns=zero_ns,
+            before=before,
+            after=self._probes(client, load),
+        )
 
     def _probes(self, client: LocalClient, load: float) -> Probes:
         names = self._workload.models
@@ -454,6 +493,7 @@ class _Bench:
         policy: str,
         load: float,
         run: _Run,
+        record: Path,
         busy: float,
         disturbance: Disturbance,
     ) -> Point:
@@ -474,30 +514,86 @@ class _Bench:
             {name: each.speed(name, alone_ns[name], beside_ns[name]) for name in names}
             for each in slices
         ]
-        simulated = []
+        foretold = []
         for index, (each, speed) in enumerate(zip(slices, speeds, strict=True)):
             profiles = self._profiles(speed, slowdowns)
-            simulated += [
+            foretold += [
                 self._simulated(policy, each.arrivals, profiles, uneven, index * PACES + draw)
                 for draw in range(PACES)
             ]
+        ran = self._blocks(record, slices)
+        predicted = [self._predicted_ns(blocks, even) for blocks in ran]
+        paces = [
+            machine_pace(blocks, times, from_ns=each.zero_ns, step_ns=PACE_STEP_NS)
+            for each, blocks, times in zip(slices, ran, predicted, strict=True)
+        ]
+        simulated = [
+            self._simulated(
+                policy,
+                each.arrivals,
+                even,
+                EVEN,
+                known=KnownPace(factors=pace, step_ns=PACE_STEP_NS),
+            )
+            for each, pace in zip(slices, paces, strict=True)
+        ]
+        took_ns = [sum(block.took_ns for block in blocks) for blocks in ran]
+        foretold_ns = [
+            time_ns * speed[block.model]
+            for blocks, times, speed in zip(ran, predicted, speeds, strict=True)
+            for block, time_ns in zip(blocks, times, strict=True)
+        ]
         late_ns = np.concatenate([s.observed.submitted_ns - s.arrivals.time_ns for s in slices])
         real = by_model(_joined([self._real(each) for each in slices]), names)
-        expected = by_model(_joined(simulated), names)
         return Point(
             policy=policy,
             load=load,
             rate_qps=load * self.capacity_qps,
             real=real,
-            simulated={name: _of_one_run(each) for name, each in expected.items()},
+            simulated=by_model(_joined(simulated), names),
+            foretold={
+                name: _of_one_run(each) for name, each in by_model(_joined(foretold), names).items()
+            },
             late_ms=float(late_ns.mean()) / 1e6,
             disturbance=disturbance,
+            pace=tuple(
+                ns / sum(times) if times else 1.0
+                for ns, times in zip(took_ns, predicted, strict=True)
+            ),
+            over_foretold=sum(took_ns) / sum(foretold_ns) if foretold_ns else 1.0,
             speed={name: tuple(speed[name] for speed in speeds) for name in names},
             beside=beside,
             unevenness=uneven,
             again=run.again,
             errors=tuple(sorted({error for each in slices for error in each.observed.errors})),
         )
+
+    def _blocks(self, record: Path, slices: Sequence[Slice]) -> list[list[Block]]:
+        """Each slice's, as the server recorded them."""
+        ends = [each.ends() for each in slices]
+        slice_of = {ns: index for index, each in enumerate(ends) for ns in each}
+        found: list[list[Block]] = [[] for _ in slices]
+        for block in recorded_blocks(record, dict(ChainMap(*ends))):
+            found[slice_of[block.arrival_ns]].append(block)
+        return found
+
+    def _predicted_ns(
+        self, blocks: Sequence[Block], profiles: list[sched.ModelProfile]
+    ) -> list[float]:
+        """What the simulator takes for blocks on as many cores, beside as many busy ones."""
+        plans = {
+            name: sched.ModelPlan(profile, self.cores)
+            for name, profile in zip(self._workload.models, profiles, strict=True)
+        }
+        return [
+            predicted_ns(
+                block,
+                plans[block.model],
+                boundary_ns=self._measured.costs.boundary_ns,
+                gain_ns=self._measured.costs.gain_ns,
+            )
+            for block in blocks
+        ]
 
     def _real(self, part: Slice) -> Outcomes:
         return Outcomes(
@@ -542,7 +638,7 @@ class _Bench:
                 time_ns=np.arange(PACE_QUERIES, dtype=np.int64) * apart_ns,
                 model=np.full(PACE_QUERIES, index, np.int32),
             )
-            outcome = self._simulated(policy, lone, profiles, uneven, 0)
+            outcome = self._simulated(policy, lone, profiles, uneven)
             found[name] = float((outcome.end_ns - outcome.start_ns).mean())
         return found
 
@@ -552,7 +648,8 @@ class _Bench:
         arrivals: Arrivals,
         profiles: list[sched.ModelProfile],
         uneven: Unevenness,
-        pace_seed: int,
+        pace_seed: int = 1,
+        known: KnownPace | None = None,
     ) -> Outcomes:
         """Simulates the same; a query is seen by the server `start_ns` after it is due."""
         seen = Arrivals(
@@ -571,7 +668,7 @@ class _Bench:
             },
             policy={"scheduling": policy},
         )
-        found = simulate(scenario, profiles=profiles, arrivals=seen)
+        found = simulate(scenario, profiles=profiles, arrivals=seen, pace=known)
         return Outcomes(
             arrival_ns=arrivals.time_ns,
             model=arrivals.model,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from veltair.eval.latency_figures import Figures
     from veltair.eval.sim_vs_real import Point
@@ -42,6 +42,7 @@ def markdown(result: dict[str, Any], points: Sequence[Point]) -> str:
         points: in the order of their rows.
     """
     within = sum(is_within(point.real["all"], point.simulated["all"]) for point in points)
+    foretold = sum(is_within(point.real["all"], point.foretold["all"]) for point in points)
     lines = [
         "# The simulator against the server",
         "",
@@ -56,27 +57,41 @@ def markdown(result: dict[str, Any], points: Sequence[Point]) -> str:
         "to the end that the server recorded.",
         "",
         f"Of {len(points)} points {within} are within the bounds: mean and p95 within "
-        f"{LATENCY_BOUND:.0%}, satisfied share within {SHARE_BOUND * 100:g} points.",
+        f"{LATENCY_BOUND:.0%}, satisfied share within {SHARE_BOUND * 100:g} points. Here the "
+        "simulated machine has the pace that the real one had meanwhile, in steps of "
+        f"{result['pace_step_ms']:g} ms: the time that blocks took, by the server's record, over "
+        "what the simulator takes for their layers on as many cores beside as many busy ones. So "
+        "service times are of the run itself, and what is compared is what the simulator makes of "
+        "them: queues, cores, blocks, policies.",
         "",
-        _HEADING,
-        "|---" * (_HEADING.count("|") - 1) + "|",
-        *(_row(point, "all") for point in points),
+        *_table((point, "all", point.simulated) for point in points),
+        "",
+        "## Foretold by queries between slices alone",
+        "",
+        "The same without a look at the run: the simulated machine's pace is that of queries sent "
+        f"before and after each slice. Of {len(points)} points {foretold} are within the bounds. "
+        "Waiting grows much faster than the time of a block, so a host that changes within a "
+        "slice puts these off first.",
+        "",
+        *_table((point, "all", point.foretold) for point in points),
         "",
         "## What differs, and where",
         "",
         "Waiting is from the arrival to the begin of the first block, service from there to the "
         "end. Then shares of all processors during the real run; and, over the run's slices, the "
-        "time of queries sent alone and beside others, before and after the slice, over what "
-        "the calibration says, by which the simulator's profile of the slice is scaled; how much "
-        "longer those beside others took than those alone, which its interference levels have; "
-        "and how uneven their times are before and after one slice, the deviation of the "
-        "logarithm and for how long it stays: so is the simulated machine, by several draws of it. "
-        f"A slice during which they changed by more than {result['steady']:.0%} was run again.",
+        "machine's pace over what the calibration says, by their blocks; how much longer all "
+        "blocks took than what is foretold; and what foretells it: the time of queries sent alone "
+        "and beside others, before and after the slice, over what the calibration says; how much "
+        "longer those beside others took than those alone, which the simulator's interference "
+        "levels have in both tables; and how uneven their times are before and after one slice, "
+        "the deviation of the logarithm and for how long it stays: so is the machine where it is "
+        "foretold, by several draws of it. A slice during which they changed by more than "
+        f"{result['steady']:.0%} was run again.",
         "",
         "| policy | load | waiting ms real | simulated | service ms real | simulated | "
-        "driver late ms | driver | other processes | stolen by the host | time of a query | beside "
-        "others | uneven | again |",
-        "|---" * 14 + "|",
+        "driver late ms | driver | other processes | stolen by the host | pace | over what is "
+        "foretold | time of a query | beside others | uneven | again |",
+        "|---" * 16 + "|",
         *map(_where, points),
         "",
         *(line for point in points for line in _reasons(point)),
@@ -86,15 +101,23 @@ def markdown(result: dict[str, Any], points: Sequence[Point]) -> str:
         *(line for each in result["calibrations"] for line in [*_parameters(result, each), ""]),
         "## By model",
         "",
-        _HEADING,
-        "|---" * (_HEADING.count("|") - 1) + "|",
-        *(_row(point, name) for point in points for name in point.real if name != "all"),
+        *_table(
+            (point, name, point.simulated)
+            for point in points
+            for name in point.real
+            if name != "all"
+        ),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _row(point: Point, name: str) -> str:
-    real, simulated = point.real[name], point.simulated[name]
+def _table(rows: Iterable[tuple[Point, str, dict[str, Figures]]]) -> list[str]:
+    """Of points, models and one of the points' simulated sides."""
+    return [_HEADING, "|---" * (_HEADING.count("|") - 1) + "|", *(_row(*row) for row in rows)]
+
+
+def _row(point: Point, name: str, side: dict[str, Figures]) -> str:
+    real, simulated = point.real[name], side[name]
     mean, p95, share = differences(real, simulated)
     cells = (
         point.policy,
@@ -126,6 +149,7 @@ def _where(point: Point) -> str:
         f"| {point.policy} | {point.load:g} | {real.wait_ms:.2f} | {simulated.wait_ms:.2f} | "
         f"{real.service_ms:.2f} | {simulated.service_ms:.2f} | {point.late_ms:.2f} | "
         f"{disturbance.driver:.1%} | {disturbance.others:.1%} | {disturbance.steal:.1%} | "
+        f"{min(point.pace):.2f} to {max(point.pace):.2f} | {point.over_foretold - 1:+.1%} | "
         f"{speed} | {beside} | {point.unevenness.spread:.2f}, "
         f"{point.unevenness.memory_ns / 1e6:.0f} ms | {point.again} |"
     )

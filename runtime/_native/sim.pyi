@@ -19,7 +19,16 @@ class SharedMemory:
     def slowdown(self, busy: float, wanted_gbps: float) -> float: ...
 
 class Pace:
-    def __init__(self, *, pace: float, spread: float, memory_ns: int, seed: int) -> None: ...
+    def __init__(
+        self,
+        *,
+        pace: float,
+        spread: float,
+        memory_ns: int,
+        seed: int,
+        known: Sequence[float] = ...,
+        known_step_ns: int = ...,
+    ) -> None: ...
 
 def simulate(
     *,

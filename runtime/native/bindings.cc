@@ -993,7 +993,7 @@ nb::dict simulate(const std::vector<veltair::sched::ModelProfile>& models, const
                   int32_t max_queue, int64_t conflict_ns, int64_t decision_ns,
                   bool expand_if_shorter, std::optional<int32_t> level,
                   std::optional<veltair::sim::SharedMemory> memory,
-                  std::optional<veltair::sim::PaceOptions> pace, bool trace,
+                  const std::optional<veltair::sim::PaceOptions>& pace, bool trace,
                   std::optional<int> record) {
   const Buffer arrivals(arrival_ns, false);
   const Buffer kinds(model, false);
@@ -1042,10 +1042,17 @@ void bind_sim(nb::module_& parent) {
       .def("slowdown", &SharedMemory::slowdown, "busy"_a, "wanted_gbps"_a);
   using veltair::sim::PaceOptions;
   nb::class_<PaceOptions>(m, "Pace").def(
-      nb::new_([](double pace, double spread, int64_t memory_ns, uint64_t seed) {
-        return PaceOptions{.pace = pace, .spread = spread, .memory_ns = memory_ns, .seed = seed};
+      nb::new_([](double pace, double spread, int64_t memory_ns, uint64_t seed,
+                  std::vector<double> known, int64_t known_step_ns) {
+        return PaceOptions{.pace = pace,
+                           .spread = spread,
+                           .memory_ns = memory_ns,
+                           .seed = seed,
+                           .known = std::move(known),
+                           .known_step_ns = known_step_ns};
       }),
-      nb::kw_only(), "pace"_a, "spread"_a, "memory_ns"_a, "seed"_a);
+      nb::kw_only(), "pace"_a, "spread"_a, "memory_ns"_a, "seed"_a,
+      "known"_a = std::vector<double>{}, "known_step_ns"_a = PaceOptions{}.known_step_ns);
   m.def("simulate", &simulate, nb::kw_only(), "models"_a, "policy"_a, "arrival_ns"_a, "model"_a,
         "cores"_a, "workers"_a, "max_queue"_a, "conflict_ns"_a, "decision_ns"_a,
         "expand_if_shorter"_a, "level"_a.none(), "memory"_a = nb::none(), "pace"_a = nb::none(),

@@ -48,6 +48,19 @@ class Simulated:
     segments: NDArray[np.int64]
 
 
+@dataclass(frozen=True, kw_only=True)
+class KnownPace:
+    """A machine's pace as it was measured, by which the scenario's is multiplied.
+
+    Attributes:
+        factors: from time 0, each for a step, and the last from there on; none: 1.
+        step_ns: from 1.
+    """
+
+    factors: tuple[float, ...]
+    step_ns: int
+
+
 def make_policy(scenario: Scenario, profiles: list[sched.ModelProfile]) -> sched.Policy:
     """Makes the scenario's scheduling policy.
 
@@ -66,6 +79,7 @@ def simulate(
     *,
     profiles: list[sched.ModelProfile] | None = None,
     arrivals: Arrivals | None = None,
+    pace: KnownPace | None = None,
     trace: bool = False,
     record: Path | None = None,
 ) -> Simulated:
@@ -75,6 +89,7 @@ def simulate(
         scenario: what to run.
         profiles: of its models, where they have been loaded before.
         arrivals: in place of the scenario's.
+        pace: of the machine, where it has been measured.
         trace: whether to keep the segments.
         record: where to write each decision, for `veltair replay`.
 
@@ -86,11 +101,11 @@ def simulate(
     arrivals = make_arrivals(scenario) if arrivals is None else arrivals
     policy = make_policy(scenario, profiles)
     if record is None:
-        found = _run(scenario, profiles, policy, arrivals, trace, None)
+        found = _run(scenario, profiles, policy, arrivals, pace, trace, None)
     else:
         lines = _first_lines(scenario, profiles)
         with recording(record, lines, field="--record") as descriptor:
-            found = _run(scenario, profiles, policy, arrivals, trace, descriptor)
+            found = _run(scenario, profiles, policy, arrivals, pace, trace, descriptor)
     qos_ns = np.array([profile.qos_ns for profile in profiles], dtype=np.int64)
     return Simulated(arrivals=arrivals, qos_ns=qos_ns, **found)
 
@@ -100,6 +115,7 @@ def _run(
     profiles: list[sched.ModelProfile],
     policy: sched.Policy,
     arrivals: Arrivals,
+    known: KnownPace | None,
     trace: bool,
     record: int | None,
 ) -> dict[str, Any]:
@@ -122,6 +138,8 @@ def _run(
             spread=machine.pace_spread,
             memory_ns=round(machine.pace_memory_ms * NS_PER_MS),
             seed=machine.pace_seed,
+            known=() if known is None else known.factors,
+            known_step_ns=1 if known is None else known.step_ns,
         ),
         trace=trace,
         record=record,

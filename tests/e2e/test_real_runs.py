@@ -125,6 +125,13 @@ def test_the_simulator_gets_what_the_server_got(repository: Path, tmp_path: Path
         assert real[name]["queries"] == simulated[name]["queries"] > 0
     assert real["all"]["served"] == simulated["all"]["served"] == QUERIES
     assert simulated["long"]["mean_ms"] > simulated["short"]["mean_ms"]
+    assert point["foretold"]["all"]["queries"] == QUERIES
+    assert len(point["pace"]) == len(point["speed"]["long"])
+    assert all(pace > 0 and pace != 1 for pace in point["pace"])
+    assert point["over_foretold"] > 0
+    # At the pace of the run's own blocks, service is its own but for what the steps smooth.
+    service_ms = [side["all"]["service_ms"] for side in (real, simulated)]
+    assert service_ms[1] == pytest.approx(service_ms[0], rel=0.25)
     assert point["beside"].keys() == {"long", "short"}
     assert min(point["beside"].values()) >= 1
     (calibration,) = found["calibrations"]

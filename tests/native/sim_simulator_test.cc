@@ -1,6 +1,7 @@
 // The simulated machine: times worked out by hand, and what a policy may not do to it.
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <stdexcept>
 #include <vector>
 
@@ -96,6 +97,26 @@ void test_machine_pace() {
   CHECK(pace.end_ns(5 * kMs, 3 * kMs) == before_ns);
   MachinePace other({.pace = 1.5, .spread = 0.3, .memory_ns = 10 * kMs, .seed = 8});
   CHECK(other.end_ns(5 * kMs, 3 * kMs) != before_ns);
+}
+
+void test_a_pace_that_is_known() {
+  MachinePace pace({.pace = 2, .known = {1, 2, 4}, .known_step_ns = 10});
+  // 5 of work in the first step, 2.5 in the second, and 1.25 in each that follows.
+  CHECK(pace.end_ns(0, 5) == 10 && pace.end_ns(5, 5) == 20 && pace.end_ns(10, 5) == 40);
+  CHECK(pace.work_ns(0, 1020) == 133 && pace.end_ns(1'000'000, 100) == 1'000'800);
+  CHECK_THROWS(MachinePace({.known = {1, 0}}), std::invalid_argument);
+  CHECK_THROWS(MachinePace({.known = {1, std::numeric_limits<double>::infinity()}}),
+               std::invalid_argument);
+  CHECK_THROWS(MachinePace({.known_step_ns = 0}), std::invalid_argument);
+
+  constexpr int64_t kMs = 1'000'000;
+  PaceOptions uneven{.spread = 0.3, .memory_ns = 100 * kMs, .seed = 7};
+  MachinePace drawn(uneven);
+  uneven.known = {1, 3};  // the step is that of what is drawn
+  uneven.known_step_ns = 50 * kMs;
+  MachinePace both(uneven);
+  CHECK(both.work_ns(0, 50 * kMs) == drawn.work_ns(0, 50 * kMs));
+  CHECK(std::abs(3 * both.work_ns(50 * kMs, 90 * kMs) - drawn.work_ns(50 * kMs, 90 * kMs)) <= 3);
 }
 
 // What a look throws ends the run where it is.
@@ -344,6 +365,7 @@ int main() {
   test_conflict();
   test_a_slow_machine();
   test_machine_pace();
+  test_a_pace_that_is_known();
   test_a_look_ends_the_run();
   test_expansion_that_would_not_help();
   test_queue_and_ties();

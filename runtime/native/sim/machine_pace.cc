@@ -14,12 +14,23 @@ constexpr int kStepsOfMemory = 20;
 constexpr int kWeights = 4 * kStepsOfMemory;  // the next would be below 2 % of the first
 constexpr size_t kMostSteps = 1 << 20;
 
+// What is known may change amid a step, so steps are no longer than its own; then they are as long
+// where nothing is drawn.
+int64_t step_of(const PaceOptions& options) {
+  const int64_t drawn_ns = std::max<int64_t>(options.memory_ns / kStepsOfMemory, 1);
+  if (options.known.empty()) return drawn_ns;
+  return options.spread == 0 ? options.known_step_ns : std::min(drawn_ns, options.known_step_ns);
+}
+
 }  // namespace
 
 MachinePace::MachinePace(const PaceOptions& options)
-    : options_(options), step_ns_(std::max<int64_t>(options.memory_ns / kStepsOfMemory, 1)) {
-  if (!(options.pace > 0) || !(options.spread >= 0) || options.memory_ns < 1) {
-    throw std::invalid_argument("a pace and its memory are above 0, its spread is from 0");
+    : options_(options), step_ns_(step_of(options)) {
+  if (!(options.pace > 0) || !(options.spread >= 0) || options.memory_ns < 1 ||
+      options.known_step_ns < 1 ||
+      std::ranges::any_of(
+          options.known, [](double each) { return !(each > 0 && std::isfinite(each)); })) {
+    throw std::invalid_argument("paces, memory and steps are above 0, a spread is from 0");
   }
   double squares = 0;
   for (int back = 0; back < kWeights; ++back) {
@@ -30,13 +41,19 @@ MachinePace::MachinePace(const PaceOptions& options)
   begin_at(0);
 }
 
+double MachinePace::known_at(int64_t time_ns) const {
+  if (options_.known.empty()) return 1;
+  const auto last = static_cast<int64_t>(options_.known.size()) - 1;
+  return options_.known[std::clamp<int64_t>(time_ns / options_.known_step_ns, 0, last)];
+}
+
 double MachinePace::pace_of(int64_t step) const {
   double deviation = 0;
   for (int back = 0; back < kWeights; ++back) {
     const auto draw = static_cast<uint64_t>(step + kWeights - back);
     deviation += weights_[back] * normal((options_.seed << 40) + draw);
   }
-  return options_.pace * std::exp(deviation);
+  return options_.pace * known_at(step * step_ns_) * std::exp(deviation);
 }
 
 void MachinePace::begin_at(int64_t step) {

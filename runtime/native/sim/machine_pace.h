@@ -11,6 +11,10 @@ struct PaceOptions {
   double spread = 0.0;              // standard deviation of its logarithm over time
   int64_t memory_ns = 200'000'000;  // after which 1/e of what it was is left
   uint64_t seed = 1;
+  // By what the pace is multiplied from moment to moment, as it was measured: each of these for
+  // `known_step_ns`, from time 0, and the last from there on; empty: by 1.
+  std::vector<double> known = {};
+  int64_t known_step_ns = 10'000'000;
 };
 
 // Work is predicted time. The logarithm of the pace is a moving average of independent draws with
@@ -20,7 +24,8 @@ struct PaceOptions {
 // Ownership: owns the steps that it has worked out last. Thread-safety: none.
 class MachinePace {
  public:
-  // Throws std::invalid_argument for a pace or a memory that isn't above 0, and a spread below 0.
+  // Throws std::invalid_argument for a pace, a memory or a step that isn't above 0, and a spread
+  // below 0.
   explicit MachinePace(const PaceOptions& options);
 
   // The work that is done between two moments, from 0.
@@ -29,7 +34,8 @@ class MachinePace {
   int64_t end_ns(int64_t from_ns, int64_t work_ns);
 
  private:
-  bool is_even() const { return options_.spread == 0; }
+  bool is_even() const { return options_.spread == 0 && options_.known.empty(); }
+  double known_at(int64_t time_ns) const;
   double pace_of(int64_t step) const;
   void begin_at(int64_t step);
   void append();

@@ -61,8 +61,11 @@ def compared(simulated: Figures, disturbance: Disturbance = QUIET) -> str:
         rate_qps=50.0,
         real={"all": figures(), "resnet50": figures()},
         simulated={"all": simulated, "resnet50": simulated},
+        foretold={"all": figures(mean_ms=30.0)},
         late_ms=0.1,
         disturbance=disturbance,
+        pace=(0.9, 1.3),
+        over_foretold=1.04,
         speed={"resnet50": (1.0, 1.1)},
         beside={"resnet50": 1.05},
         unevenness=Unevenness(spread=0.125, memory_ns=80_000_000),
@@ -76,6 +79,7 @@ def compared(simulated: Figures, disturbance: Disturbance = QUIET) -> str:
         "qos_ns": {"resnet50": 50_000_000},
         "qos_scale": 1.0,
         "steady": 0.1,
+        "pace_step_ms": 20.0,
         "calibrations": [
             {
                 "load": 0.5,
@@ -99,6 +103,9 @@ def test_a_point_within_its_bounds_needs_no_reason() -> None:
     page = compared(figures(mean_ms=20.5))
     assert "Of 1 points 1 are within" in page
     assert "| +2.5% |" in page
+    assert "Of 1 points 0 are within the bounds. Waiting" in page  # as foretold
+    assert "| 30.00 | +50.0% |" in page
+    assert "| 0.90 to 1.30 | +4.0% | resnet50 1.00 to 1.10 |" in page
     assert "beyond the bounds" not in page
     assert "| resnet50 +5.0% | 0.12, 80 ms | 2 |" in page
 

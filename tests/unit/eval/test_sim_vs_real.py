@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from veltair.eval.capacity.system import Observed
 from veltair.eval.sim_vs_real import Probes, Slice, slowdown_beside, steadiest
 from veltair.eval.unevenness import ProbeQuery
 from veltair.runtime.simulate.arrivals import Arrivals
+from veltair.runtime.simulate.run import REFUSED, SERVED
 
 MS = 1_000_000
 NOTHING = np.zeros(0, np.int64)
@@ -31,6 +34,7 @@ def part(before: Probes, after: Probes) -> Slice:
         observed=Observed(
             submitted_ns=NOTHING, start_ns=NOTHING, end_ns=NOTHING, outcome=NOTHING, errors=()
         ),
+        zero_ns=0,
         before=before,
         after=after,
     )
@@ -41,6 +45,23 @@ def test_the_speed_of_a_slice_is_of_both_ends_and_as_much_of_those_alone_as_of_o
     # Alone 82/8 of 10 expected, beside others 50/3 of 12.5.
     assert found.speed("a", 10 * MS, 12.5 * MS) == pytest.approx((1.025 + 50 / 37.5) / 2)
     assert found.speed("b", 900 * MS, 900 * MS) == 1
+
+
+def test_ends_are_of_the_queries_that_were_served() -> None:
+    nothing = probes((10,), (10,))
+    found = replace(
+        part(nothing, nothing),
+        arrivals=Arrivals(time_ns=np.array([0, 5, 9]), model=np.zeros(3, np.int32)),
+        observed=Observed(
+            submitted_ns=np.zeros(3, np.int64),
+            start_ns=np.array([1, -1, 10]),
+            end_ns=np.array([7, 6, 20]),
+            outcome=np.array([SERVED, REFUSED, SERVED]),
+            errors=(),
+        ),
+        zero_ns=100,
+    )
+    assert found.ends() == {100: 107, 109: 120}
 
 
 def test_what_neighbours_cost_is_of_a_whole_run() -> None:
