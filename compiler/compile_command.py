@@ -31,6 +31,7 @@ from veltair.compiler.target_options import (
     parse_shape,
     parse_value,
 )
+from veltair.proxy.co_runners import BUBBLES, CoRunnerOption, choose_co_runner
 from veltair.runtime.errors import InputError
 from veltair.runtime.progress_bar import Bar
 
@@ -81,6 +82,7 @@ def command(
             min=1, max=MOST_LEVELS, help="Interference levels to profile, the one alone included."
         ),
     ] = 1,
+    co_runner: CoRunnerOption = BUBBLES,
 ) -> None:
     """Compile an ONNX model: kernels, packed weights, and their profile on this machine."""
     options = CompileOptions(
@@ -96,6 +98,7 @@ def command(
         jobs=jobs or len(os.sched_getaffinity(0)),
         force=force,
         levels=levels,
+        co_runner=choose_co_runner(co_runner),
         trials=trials,
         variants=variants,
         qos_share=_choose_share(qos_share),

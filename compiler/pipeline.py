@@ -30,6 +30,7 @@ from veltair.compiler.search.log import log_place
 from veltair.compiler.search.samples import QosShare, SearchReport
 from veltair.compiler.search.variants import SearchOptions
 from veltair.compiler.spare import remove_spare
+from veltair.proxy.co_runners import BUBBLES, CoRunner
 from veltair.runtime.disturbance import Watch
 from veltair.runtime.errors import InputError, MismatchError, VeltairError
 from veltair.runtime.manifest import MANIFEST_FILE, SCHEMA, Isa, Manifest, read_manifest
@@ -52,6 +53,7 @@ class CompileOptions:
         jobs: kernels built at the same time.
         force: replace an artifact that exists.
         levels: of interference to profile, the one alone included.
+        co_runner: what they are made with.
         trials: samples that each layer shall have; what the tuning logs lack is searched.
         variants: most that are kept of a layer.
         qos_share: how the target is divided among the layers.
@@ -74,6 +76,7 @@ class CompileOptions:
     jobs: int
     force: bool
     levels: int = 1
+    co_runner: CoRunner = BUBBLES
     trials: int = 0
     variants: int = 5
     qos_share: QosShare = "flops"
@@ -279,7 +282,12 @@ def _compile_into(
         return result
     loaded = Model.load(folder, verify=False)
     manifest = measure_profile(
-        loaded, manifest, progress, levels=options.levels, fastest_first=True
+        loaded,
+        manifest,
+        progress,
+        levels=options.levels,
+        co_runner=options.co_runner,
+        fastest_first=True,
     )
     processor_s = (time.monotonic_ns() - begun_ns) / 1e9 * (os.cpu_count() or 1)
     doubted, searched = doubt(watch.seen(), processor_s), built.search

@@ -10,16 +10,25 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from veltair.proxy.bubbles import Bubbles
+from veltair.proxy.co_runners import BUBBLES
 from veltair.proxy.levels import LEAST_STEP, Calibration, Curve, calibrate
+from veltair.runtime._native import proxy
 from veltair.runtime.machine import machine_facts
-from veltair.runtime.manifest import LONGEST_NS, Interference, Layer, Manifest, Profile
+from veltair.runtime.manifest import (
+    LONGEST_NS,
+    WEIGHTS_FILE,
+    Interference,
+    Layer,
+    Manifest,
+    Profile,
+)
 from veltair.runtime.model import Model, sample_inputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from veltair.compiler.progress import Progress
+    from veltair.proxy.co_runners import CoRunner, CoRunners
     from veltair.runtime.disturbance import Disturbance
 
 MOST_LEVELS = 20
@@ -48,6 +57,7 @@ def measure_profile(
     progress: Progress,
     *,
     levels: int = 1,
+    co_runner: CoRunner = BUBBLES,
     fastest_first: bool = False,
 ) -> Manifest:
     """Medians over some rounds of the whole model, so that the caches are as they will be.
@@ -57,6 +67,7 @@ def measure_profile(
         manifest: its manifest.
         progress: hears of each core count.
         levels: of interference, the one alone included; a machine that has fewer gets what it has.
+        co_runner: what the levels are made with.
         fastest_first: put each layer's fastest variant first. A search measures a layer by itself;
             which of its best is best among the other layers' data is seen only here.
 
@@ -64,13 +75,13 @@ def measure_profile(
         The manifest with the profile, and perhaps its variants in another order.
 
     Raises:
-        InputError: more levels than one, and no processor that a bubble could have.
+        InputError: more levels than one, and no processor that a co-runner could have.
     """
     if levels == 1:
         conditions = _Conditions.alone(model.cpus)
         return _profiled_sizes(model, manifest, progress, conditions, fastest_first)
     progress.stage("calibrating interference", 1)
-    calibration = calibrate(model.cpus, levels)
+    calibration = calibrate(model.cpus, levels, co_runner)
     return measure_disturbed(model, manifest, progress, calibration, fastest_first=fastest_first)
 
 
@@ -84,13 +95,13 @@ def measure_disturbed(
 ) -> Manifest:
     """The same, at the levels of a calibration.
 
-    On core counts that leave the bubbles theirs everything is measured, the levels in turns. On
-    more, only what runs alone is; beside bubbles on the same cores it would wait for them, which is
-    no interference in the sense of a level. There each time is the one alone, slowed as on the most
-    cores that were measured.
+    On core counts that leave the co-runners theirs everything is measured, the levels in turns. On
+    more, only what runs alone is; beside co-runners on the same cores it would wait for them, which
+    is no interference in the sense of a level. There each time is the one alone, slowed as on the
+    most cores that were measured.
     """
-    with Bubbles(calibration.sides.bubbles, calibration.footprint_bytes) as bubbles:
-        conditions = _Conditions.beside(bubbles, calibration, model.cpus)
+    with calibration.co_runners(model.folder / WEIGHTS_FILE) as disturbing:
+        conditions = _Conditions.beside(disturbing, calibration, model.cpus)
         return _profiled_sizes(model, manifest, progress, conditions, fastest_first)
 
 
@@ -99,10 +110,12 @@ def fewer_levels(profile: Profile, wanted: int) -> str:
     found, made = len(profile.levels), profile.interference
     if found >= wanted or made is None:
         return ""
+    evictors = "" if made.evicted_share else ", and with --co-runner evictors"
     return (
         f"{wanted} levels of interference were asked for, {found} can be told apart here: the "
-        f"fastest bubbles slow the reference kernel by {made.highest:.1%}, and what is closer than "
-        f"{max(LEAST_STEP, made.noise):.1%} is one level; on a quieter machine there may be more"
+        f"fastest co-runners slow the reference kernel by {made.highest:.1%}, and what is closer "
+        f"than {max(LEAST_STEP, made.noise):.1%} is one level; on a quieter machine there may be "
+        f"more{evictors}"
     )
 
 
@@ -112,9 +125,9 @@ class _Conditions:
 
     Attributes:
         cpus: those of a run on N cores are the first N.
-        measured_cores: the most cores beside which bubbles have theirs.
+        measured_cores: the most cores beside which co-runners have theirs.
         curve: of the levels.
-        set_rate: of the bubbles.
+        set_rate: of the co-runners.
         interference: for the manifest.
     """
 
@@ -136,19 +149,25 @@ class _Conditions:
         )
 
     @classmethod
-    def beside(cls, bubbles: Bubbles, calibration: Calibration, cpus: Sequence[int]) -> _Conditions:
-        """Bubbles, as they were calibrated."""
+    def beside(
+        cls, disturbing: CoRunners, calibration: Calibration, cpus: Sequence[int]
+    ) -> _Conditions:
+        """Co-runners, as they were calibrated."""
         sides, curve = calibration.sides, calibration.curve
+        by_bubbles = calibration.kind == BUBBLES
         divided = (*sides.quiet, *sides.bubbles)
         return cls(
             cpus=(*divided, *(cpu for cpu in cpus if cpu not in divided)),
             measured_cores=len(sides.quiet),
             curve=curve,
-            set_rate=bubbles.set_rate,
+            set_rate=disturbing.set_rate,
             interference=Interference(
                 bubbles=len(sides.bubbles),
                 footprint_bytes=calibration.footprint_bytes,
-                bytes_per_s=curve.rates,
+                bytes_per_s=curve.rates if by_bubbles else (),
+                evicted_share=()
+                if by_bubbles
+                else tuple(r / proxy.WHOLE_SHARE for r in curve.rates),
                 reference_bytes=calibration.reference_bytes,
                 highest=calibration.highest,
                 noise=curve.noise,
@@ -157,7 +176,7 @@ class _Conditions:
         )
 
     def rates(self, count: int) -> tuple[int, ...]:
-        """The bubbles' rates that are measured on so many cores."""
+        """The co-runners' rates that are measured on so many cores."""
         return self.curve.rates if count <= self.measured_cores else self.curve.rates[:1]
 
 
@@ -343,7 +362,7 @@ def _rounds(model: Model, conditions: _Conditions, count: int, runs: int) -> int
 def _turns(
     model: Model, conditions: _Conditions, count: int, rounds: int
 ) -> Iterator[tuple[int, int]]:
-    """The levels to measure and for how many rounds, while the bubbles are at their rates.
+    """The levels to measure and for how many rounds, while the co-runners are at their rates.
 
     In turns, so that what the machine does meanwhile is in every level alike.
     """

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from veltair.compiler.profile import doubt, measure_profile
 from veltair.compiler.search.samples import SEARCH_FILE, read_search
 from veltair.compiler.spare import no_spare, note_removed, without_spare_of_all
+from veltair.proxy.co_runners import BUBBLES
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.disturbance import Watch
 from veltair.runtime.errors import InputError, VeltairError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from veltair.compiler.progress import Progress
+    from veltair.proxy.co_runners import CoRunner
     from veltair.runtime.manifest import Manifest, Profile
 
 
@@ -45,7 +47,9 @@ class Reprofiled:
     removed: int
 
 
-def profiled(folder: Path, progress: Progress, *, levels: int = 1) -> Profile:
+def profiled(
+    folder: Path, progress: Progress, *, levels: int = 1, co_runner: CoRunner = BUBBLES
+) -> Profile:
     """Measures an artifact on this machine, on every core count; it stays as it is.
 
     Raises:
@@ -53,10 +57,14 @@ def profiled(folder: Path, progress: Progress, *, levels: int = 1) -> Profile:
         InputError: it can't be measured at so many levels.
     """
     model = Model.load(folder)
-    return measure_profile(model, model.manifest, progress, levels=levels).profile
+    return measure_profile(
+        model, model.manifest, progress, levels=levels, co_runner=co_runner
+    ).profile
 
 
-def reprofile(folder: Path, progress: Progress, *, levels: int = 1) -> Reprofiled:
+def reprofile(
+    folder: Path, progress: Progress, *, levels: int = 1, co_runner: CoRunner = BUBBLES
+) -> Reprofiled:
     """Measures an artifact and replaces the profile in its manifest.
 
     Versions that levels of interference show to be spare go from the manifest, unless the machine
@@ -66,6 +74,7 @@ def reprofile(folder: Path, progress: Progress, *, levels: int = 1) -> Reprofile
         folder: `<model>/<version>`, or `<model>` for the highest version.
         progress: hears of each stage.
         levels: of interference, the one alone included.
+        co_runner: what they are made with.
 
     Raises:
         ArtifactError: the artifact can't be used here.
@@ -78,7 +87,9 @@ def reprofile(folder: Path, progress: Progress, *, levels: int = 1) -> Reprofile
     before = path.read_bytes()
     watch, begun_ns = Watch(), time.monotonic_ns()
     model = Model.load(folder, verify=False)
-    measured = measure_profile(model, artifact.manifest, progress, levels=levels)
+    measured = measure_profile(
+        model, artifact.manifest, progress, levels=levels, co_runner=co_runner
+    )
     processor_s = (time.monotonic_ns() - begun_ns) / 1e9 * (os.cpu_count() or 1)
     doubted = doubt(watch.seen(), processor_s)
     search = read_search(folder)

@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from veltair.runtime.manifest import Layer, Manifest
+from veltair.runtime.manifest import Interference, Layer, Manifest
 
 _WIDE = 160  # columns
 
@@ -62,7 +62,7 @@ def levels_text(manifest: Manifest) -> list[str]:
             f"{row[level] / 1e6:.3f} ms on {count}"
             for count, row in zip(profile.cores, profile.model_ns, strict=True)
         )
-        rate = f", bubbles at {made.bytes_per_s[level] / 1e9:.2f} GB/s" if made else ""
+        rate = f", {_rate(made, level)}" if made else ""
         lines.append(f"level {level} (slow-down {slowdown:.3f}{rate}): whole run {times}")
     if made and made.measured_cores < profile.cores[-1]:
         lines.append(
@@ -70,6 +70,12 @@ def levels_text(manifest: Manifest) -> list[str]:
             f"as on {made.measured_cores}"
         )
     return lines
+
+
+def _rate(made: Interference, level: int) -> str:
+    if made.evicted_share:
+        return f"evictors of {made.evicted_share[level]:.0%} of the weights"
+    return f"bubbles at {made.bytes_per_s[level] / 1e9:.2f} GB/s"
 
 
 def batches_text(manifest: Manifest) -> list[str]:

@@ -31,11 +31,13 @@ from veltair.eval.level_runs import (
     Proxy,
     Wide,
     running,
+    weights_of,
     with_levels,
 )
 from veltair.eval.real_runs import closed_loop, prefill
 from veltair.eval.record import check_writable, spread, write_result
 from veltair.eval.served import served
+from veltair.proxy.co_runners import BUBBLES, CoRunnerOption, choose_co_runner
 from veltair.proxy.sampler import LevelSampler, Sampling
 from veltair.proxy.sources.computer import Computer
 from veltair.proxy.topology import divided, usable
@@ -64,6 +66,7 @@ def command(
     wide: Wide = 4096,
     proxy: Proxy = None,
     levels: Levels = 4,
+    co_runner: CoRunnerOption = BUBBLES,
     rounds: Annotated[int, typer.Option(min=2, help="Of pairs of windows.")] = 20,
     window_s: Annotated[float, typer.Option(min=0.1, help="Of each.")] = 3.0,
     changes: Annotated[int, typer.Option(min=4, help="Of the co-runner.")] = 40,
@@ -72,12 +75,19 @@ def command(
 ) -> None:
     """Measure what measuring the interference level costs, and how fast it follows."""
     check_writable(json_file)
+    kind = choose_co_runner(co_runner)
     sides = divided(usable())
-    result = {**origin(MODULE), "block": block_costs(), "throughput": [], "follow": []}
+    result = {
+        **origin(MODULE),
+        "co_runner": kind,
+        "block": block_costs(),
+        "throughput": [],
+        "follow": [],
+    }
     print(f"block: {result['block']}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        made = with_levels(folders or [], wide, scratch, levels)
+        made = with_levels(folders or [], wide, scratch, levels, kind)
         repository = scratch / "repository"
         beside = LevelServer(repository=repository, cores=sides.quiet, workers=1, proxy=proxy)
         whole = LevelServer(repository=repository, cores=usable(), workers=1, proxy=proxy)
@@ -87,7 +97,8 @@ def command(
             row = about | throughput(whole, scratch, name, rounds, window_s)
             result["throughput"].append(row)
             print(f"throughput: {row}", flush=True)
-            row = about | follow(beside, scratch, name, sides.bubbles, changes, period_s)
+            runner = ComingAndGoing(sides.bubbles, period_s, weights_of(repository, [name]), kind)
+            row = about | follow(beside, scratch, name, runner, changes)
             result["follow"].append(row)
             print(f"follow: {row}", flush=True)
     if json_file is not None:
@@ -222,9 +233,8 @@ def follow(
     server: LevelServer,
     scratch: Path,
     model: str,
-    bubbles: Sequence[int],
+    runner: ComingAndGoing,
     changes: int,
-    period_s: float,
 ) -> dict[str, Any]:
     """Watches the level of a busy server while a co-runner comes and goes."""
     looks: list[tuple[int, float, float]] = []
@@ -239,7 +249,7 @@ def follow(
         asking = threading.Thread(target=ask, name="asking")
         asking.start()
         try:
-            with ComingAndGoing(bubbles, period_s) as runner:
+            with runner:
                 while len(runner.changes) < changes:
                     level = segment.level()
                     known = level.is_known(time.monotonic_ns())
@@ -250,7 +260,7 @@ def follow(
             ended.set()
             asking.join()
         source = client.stats().level_source
-    return {"source": source} | followed(np.array(looks), runner.changes, period_s)
+    return {"source": source} | followed(np.array(looks), runner.changes, runner.period_s)
 
 
 def followed(

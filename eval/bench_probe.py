@@ -45,7 +45,6 @@ _FOOTPRINT_BYTES = 32 << 20
 _REFERENCE_BYTES = 4 << 20
 _PASSES = 5
 _SETTLE_S = 0.05
-_FULL_SPEED = 1_000_000 * BYTES_PER_GB
 _LINE_BYTES = 64
 _READS = 5_000
 _READ_BOUND_NS = 5_000
@@ -99,10 +98,7 @@ def _share_bytes(cpu: int) -> int:
 
 
 def _rates(bubbles: Bubbles) -> list[int]:
-    bubbles.set_rate(_FULL_SPEED)
-    time.sleep(_SETTLE_S * 2)
-    highest = min(each.bytes_per_s for each in bubbles.achieved())
-    bubbles.set_rate(0)
+    highest = bubbles.highest_rate()
     return [round(highest * part) for part in _PARTS]
 
 

@@ -30,11 +30,13 @@ from veltair.eval.level_runs import (
     Proxy,
     Wide,
     running,
+    weights_of,
     with_levels,
 )
 from veltair.eval.real_runs import closed_loop, prefill, replay
 from veltair.eval.record import check_writable, spread, write_result
 from veltair.eval.workload import Workload, capacity_qps
+from veltair.proxy.co_runners import BUBBLES, CoRunnerOption, choose_co_runner
 from veltair.proxy.topology import divided, usable
 from veltair.runtime.simulate.run import SERVED
 
@@ -57,6 +59,7 @@ def command(
     wide: Wide = 4096,
     proxy: Proxy = None,
     levels: Levels = 4,
+    co_runner: CoRunnerOption = BUBBLES,
     load: Annotated[
         float, typer.Option(min=0.01, max=2, help="Rate, of what keeps the cores busy alone.")
     ] = 0.6,
@@ -70,9 +73,10 @@ def command(
 ) -> None:
     """Measure versions chosen by the level against one version."""
     check_writable(json_file)
+    kind = choose_co_runner(co_runner)
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        made = with_levels(folders or [], wide, scratch, levels)
+        made = with_levels(folders or [], wide, scratch, levels, kind)
         sides = divided(usable())
         rate_qps = load * capacity_qps([each.profile for each in made.values()], len(sides.quiet))
         workload = Workload(models=tuple(made), queries=max(1, round(rate_qps * run_s)), seed=0)
@@ -85,12 +89,14 @@ def command(
         targets = {
             each: stretch * alone_ns(manifest, len(sides.quiet)) for each, manifest in made.items()
         }
-        with ComingAndGoing(sides.bubbles, period_s):
+        weights = weights_of(server.repository, made)
+        with ComingAndGoing(sides.bubbles, period_s, weights, kind):
             found = compared(server, scratch, workload, rate_qps, targets, rounds)
     result = {
         **origin(MODULE),
         "cores": list(sides.quiet),
-        "co_runner": list(sides.bubbles),
+        "co_runner": kind,
+        "co_runner_cpus": list(sides.bubbles),
         "period_s": period_s,
         "load": load,
         "rate_qps": rate_qps,

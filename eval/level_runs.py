@@ -1,7 +1,8 @@
 """What the benchmarks of the interference level share: artifacts with levels, servers, co-runners.
 
 A co-runner that comes and goes is bubbles on the processors that the server leaves them, at full
-speed for a while, then at rest for as long.
+speed for a while, then at rest for as long; or evictors of all that the server's models have as
+weights.
 """
 
 from __future__ import annotations
@@ -25,18 +26,21 @@ from veltair.eval.artifact_copies import copy_artifacts
 from veltair.eval.null_model import compile_quietly
 from veltair.eval.served import serving
 from veltair.proxy.bubbles import Bubbles
+from veltair.proxy.co_runners import BUBBLES
+from veltair.proxy.evictors import Evictors, Victim
 from veltair.runtime._native import ipc
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.client import LocalClient
 from veltair.runtime.errors import InputError
+from veltair.runtime.manifest import WEIGHTS_FILE
 from veltair.runtime.rendezvous import port_of, request_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from veltair.proxy.co_runners import CoRunner, CoRunners
     from veltair.runtime.manifest import Manifest
 
-FULL_SPEED = 1_000_000_000_000_000  # bytes a second: beyond any machine
 FOOTPRINT_BYTES = 32 << 20
 WIDE = "wide"
 _SLOTS = 64
@@ -103,7 +107,11 @@ def running(server: LevelServer, scratch: Path) -> Iterator[tuple[LocalClient, i
 
 
 def with_levels(
-    folders: Sequence[Path], width: int, scratch: Path, levels: int
+    folders: Sequence[Path],
+    width: int,
+    scratch: Path,
+    levels: int,
+    co_runner: CoRunner = BUBBLES,
 ) -> dict[str, Manifest]:
     """Makes a repository, `scratch/repository`, of artifacts' copies, profiled here and now.
 
@@ -112,6 +120,7 @@ def with_levels(
         width: of `wide_model`, which is compiled and joins them; 0: none.
         scratch: an empty folder.
         levels: of interference to profile; 0 keeps the profiles as they are.
+        co_runner: what they are made with.
 
     Returns:
         The manifests, by model.
@@ -137,7 +146,9 @@ def with_levels(
         profiles = {}
         if levels:
             print(f"profiling {name} at {levels} levels of interference", flush=True)
-            profiles[name] = reprofile.profiled(artifact.folder, Silent(), levels=levels)
+            profiles[name] = reprofile.profiled(
+                artifact.folder, Silent(), levels=levels, co_runner=co_runner
+            )
         alone = scratch / "alone"
         made |= copy_artifacts(artifact.folder.parents[1], alone, [name], profiles=profiles)
         (alone / name).rename(repository / name)
@@ -164,31 +175,55 @@ def wide_model(width: int, depth: int = 4) -> onnx.ModelProto:
     return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
 
 
+def weights_of(repository: Path, names: Iterable[str]) -> list[Path]:
+    """Returns the weights' files of some models."""
+    return [path for name in names for path in sorted(repository.glob(f"{name}/*/{WEIGHTS_FILE}"))]
+
+
 class ComingAndGoing:
-    """Bubbles that come and go by a thread of their own, as long as the block runs.
+    """Co-runners that come and go by a thread of their own, as long as the block runs.
 
     Attributes:
+        period_s: how long they stay, and stay away.
         changes: (when, on the monotonic clock, ns; whether they came), in order.
     """
 
-    def __init__(self, cpus: Sequence[int], period_s: float) -> None:
-        """Takes the processors, and how long the bubbles stay, and stay away."""
+    def __init__(
+        self,
+        cpus: Sequence[int],
+        period_s: float,
+        weights: Sequence[Path],
+        co_runner: CoRunner = BUBBLES,
+    ) -> None:
+        """Makes them.
+
+        Args:
+            cpus: theirs.
+            period_s: how long they stay, and stay away.
+            weights: files of the models that evictors disturb.
+            co_runner: which kind.
+        """
         self.changes: list[tuple[int, bool]] = []
-        self._bubbles = Bubbles(cpus, FOOTPRINT_BYTES)
-        self._period_s = period_s
+        self._co_runners: CoRunners
+        if co_runner == BUBBLES:
+            self._co_runners = Bubbles(cpus, FOOTPRINT_BYTES)
+        else:
+            self._co_runners = Evictors(cpus, [Victim.whole(path) for path in weights])
+        self._rate = self._co_runners.highest_rate()
+        self.period_s = period_s
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._turn, name="co-runner")
 
     def _turn(self) -> None:
         there = False
-        while not self._ended.wait(self._period_s):
+        while not self._ended.wait(self.period_s):
             there = not there
-            self._bubbles.set_rate(FULL_SPEED if there else 0)
+            self._co_runners.set_rate(self._rate if there else 0)
             self.changes.append((time.monotonic_ns(), there))
 
     def __enter__(self) -> ComingAndGoing:
-        """Begins with the bubbles at rest."""
-        self._bubbles.__enter__()
+        """Begins with them at rest."""
+        self._co_runners.__enter__()
         self._thread.start()
         return self
 
@@ -196,4 +231,4 @@ class ComingAndGoing:
         """Ends them."""
         self._ended.set()
         self._thread.join()
-        self._bubbles.__exit__(None, None, None)
+        self._co_runners.__exit__(None, None, None)

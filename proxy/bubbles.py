@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from veltair.proxy.co_runners import CoRunners
 from veltair.runtime._native import proxy
 from veltair.runtime.errors import InputError
 from veltair.runtime.machine import available_memory_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
 BYTES_PER_MB = 1_000_000
 BYTES_PER_GB = 1_000_000_000
 _HIGHEST_GBPS = 1_000_000  # beyond any machine, within 64 bits
+_FULL_SPEED = _HIGHEST_GBPS * BYTES_PER_GB
+_FULL_SPEED_S = 0.1
 _MEMORY_KEPT = 0.1  # of what is available: for everybody else
 
 
@@ -55,12 +58,8 @@ class Achieved:
         return self.bytes * 1e9 / max(self.elapsed_ns, 1)
 
 
-class Bubbles:
-    """One bubble on each of some processors, for the length of a `with`.
-
-    They are threads of this process, so they end with it, however it ends. Each keeps its processor
-    busy while its rate isn't 0: whatever is to be measured beside them runs on others.
-    """
+class Bubbles(CoRunners):
+    """One bubble on each of some processors, for the length of a `with`."""
 
     def __init__(self, cpus: Sequence[int], footprint_bytes: int) -> None:
         """Makes them at rest, their memory present.
@@ -78,23 +77,22 @@ class Bubbles:
         except (ValueError, MemoryError) as error:
             raise InputError(f"bubbles on the processors {list(cpus)}: {error}") from error
 
-    def __enter__(self) -> Bubbles:
-        """Returns itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def end(self) -> None:
         """Ends them and gives their memory back."""
         self._bubbles.clear()
 
-    def set_rate(self, bytes_per_s: int) -> None:
-        """Sets the rate of each; 0 rests. Their readings begin anew."""
+    def set_rate(self, rate: int) -> None:
+        """Sets the rate of each, in bytes a second; 0 rests. Their readings begin anew."""
         for bubble in self._bubbles:
-            bubble.set_rate(bytes_per_s)
+            bubble.set_rate(rate)
+
+    def highest_rate(self) -> int:
+        """Returns the bytes a second that the slowest reaches at full speed; all rest after it."""
+        self.set_rate(_FULL_SPEED)
+        time.sleep(_FULL_SPEED_S)
+        highest = min(each.bytes_per_s for each in self.achieved())
+        self.set_rate(0)
+        return round(highest)
 
     def achieved(self) -> list[Achieved]:
         """Returns what each has done since its rate was last set."""

@@ -21,10 +21,11 @@ from veltair.proxy.calibration import (
     planned_rounds,
 )
 from veltair.proxy.calibration_record import SCHEMA, CalibrationRecord, Header, record_path
+from veltair.proxy.co_runners import BUBBLES, CoRunnerOption, choose_co_runner
 from veltair.proxy.disturber import Disturber
 from veltair.proxy.ending import ended_by_signals
-from veltair.proxy.grid import footprints, settings
-from veltair.proxy.levels import l3_bytes_of, reference_of
+from veltair.proxy.grid import evicting_settings, footprints, settings
+from veltair.proxy.levels import exposed_reference, l3_bytes_of
 from veltair.proxy.observations import OWN, observations_of, table_of
 from veltair.proxy.sources.computer import Computer
 from veltair.proxy.sources.kinds import KINDS, Works
@@ -40,6 +41,7 @@ from veltair.runtime.scratch import scratch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from veltair.proxy.co_runners import CoRunner
     from veltair.proxy.proxy_file import ProxyFile
     from veltair.proxy.sources.reading import Source
     from veltair.proxy.steadiness import Steadiness
@@ -59,17 +61,19 @@ def command(
     minutes: Annotated[
         float, typer.Option(min=0.1, max=1440.0, help="How long to measure, about.")
     ] = 10.0,
+    co_runner: CoRunnerOption = BUBBLES,
 ) -> None:
     """Learn the level of interference from what can be read on this machine.
 
-    Layers run alone, beside bubbles (see veltair bubble) of a grid of footprints and rates, and
-    beside each other; every source that works here is read, and linear models from what it says to
-    the level are trained and tested on layers that they haven't seen. All measurements are in a
-    record beside the output, PROXY.record.jsonl: stopped, the same command goes on; given more
-    minutes, it adds to it.
+    Layers run alone, beside bubbles (see veltair bubble) of a grid of footprints and rates or
+    evictors of a grid of shares, and beside each other; every source that works here is read, and
+    linear models from what it says to the level are trained and tested on layers that they haven't
+    seen. All measurements are in a record beside the output, PROXY.record.jsonl: stopped, the same
+    command goes on; given more minutes, it adds to it.
     """
     if not output.parent.is_dir():
         raise InputError(f"-o {output}: there is no folder {output.parent}; create it first")
+    kind = choose_co_runner(co_runner)
     from veltair.proxy.calibration_report import lines_of  # noqa: PLC0415 # loads scikit-learn
     from veltair.proxy.training import train  # noqa: PLC0415
 
@@ -78,20 +82,23 @@ def command(
         folders = [resolve_folder(each) for each in artifacts or ()]
         folders = folders or [held.enter_context(_own_layers(bar))]
         artifacts_are = identities(folders)
-        record = _record(record_path(output), artifacts_are)
+        record = _record(record_path(output), artifacts_are, kind)
         sides = divided(usable())
         sources = _open_sources(held)
         bar.stage("loading", 1)
         runner = Runner(folders, sides.quiet)
-        sizes = footprints(l3_bytes_of(machine_facts()), sides.per_cache)
-        disturber = held.enter_context(Disturber(sides.bubbles, sizes, folders))
+        sizes: Sequence[int] = ()
+        if kind == BUBBLES:
+            sizes = footprints(l3_bytes_of(machine_facts()), sides.per_cache)
+        reference = held.enter_context(exposed_reference(machine_facts(), sides.quiet[0]))
+        disturber = held.enter_context(Disturber(sides.bubbles, sizes, folders, reference.memory))
         if record is None:
             header = _header(runner, disturber, sizes, artifacts_are, tuple(sources), minutes)
             record = CalibrationRecord.begin(record_path(output), header)
         bench = Bench(
             runner=runner,
             disturber=disturber,
-            reference=reference_of(machine_facts(), sides.quiet[0]),
+            reference=reference.kernel,
             sources=sources,
         )
         try:
@@ -165,12 +172,19 @@ def _pinned(sides: Sides) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _record(path: Path, artifacts_are: dict[str, str]) -> CalibrationRecord | None:
+def _record(path: Path, artifacts_are: dict[str, str], kind: CoRunner) -> CalibrationRecord | None:
     """The record to go on with, if there is one."""
     if not path.exists():
         return None
     record = CalibrationRecord.read(path)
     record.check_same(machine_facts(), artifacts_are)
+    evicting = any(each.evicted_millionths for each in record.header.settings)
+    made = "evictors" if evicting else BUBBLES
+    if made != kind:
+        raise InputError(
+            f"{path}: is the record of a calibration with {made}; go on with --co-runner {made}, "
+            "or give another -o"
+        )
     record.drop_cut_line()
     return record
 
@@ -187,7 +201,7 @@ def _header(
 
     works = runner.works()
     check_layers(len({work.key for work in works}))
-    grid = settings(disturber, sizes, works)
+    grid = settings(disturber, sizes, works) if sizes else evicting_settings(works)
     return Header(
         veltair_calibration=SCHEMA,
         machine=machine_facts(),

@@ -68,12 +68,19 @@ class Bench:
         return Turn(round=number, work=work, elapsed_ns=elapsed_ns, slots=slots)
 
     def _slot(self, header: Header, work: int, setting: int) -> Slot:
-        header.settings[setting].begin(self.disturber)
+        beside, measured = header.settings[setting], header.works[work]
+        beside.begin(self.disturber)
         time.sleep(_SETTLE_S)
         before_ns = self._reference_ns()
+        if beside.evicted_millionths:  # evictors look for what they throw out
+            beside.begin(self.disturber, measured)
+            time.sleep(_SETTLE_S)
         self._read()  # what is read next is of the runs alone
-        times = self.runner.run(header.works[work], seconds=WINDOW_S, count=_FEWEST_RUNS)
+        times = self.runner.run(measured, seconds=WINDOW_S, count=_FEWEST_RUNS)
         readings = self._read()
+        if beside.evicted_millionths:
+            beside.begin(self.disturber)
+            time.sleep(_SETTLE_S)
         return Slot(
             setting=setting,
             reference_ns=(before_ns + self._reference_ns()) / 2,

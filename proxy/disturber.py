@@ -1,4 +1,4 @@
-"""What disturbs a calibration: bubbles, or layers of artifacts, in a process of its own.
+"""What disturbs a calibration: bubbles, evictors, or layers of artifacts, in its own process.
 
 Sources that count a process's events must not count its disturbers', and a loop in Python must not
 wait for another thread's.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from veltair.proxy.bubbles import BYTES_PER_GB, Bubbles
+from veltair.proxy.bubbles import Bubbles
+from veltair.proxy.evictors import Evictors
 from veltair.proxy.works import Runner
 from veltair.runtime.errors import VeltairError
 
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from veltair.proxy.evictors import Victim
     from veltair.proxy.works import Work
 
-_FULL_SPEED = 1_000_000 * BYTES_PER_GB
-_FULL_SPEED_S = 0.1
 _BEGIN_S = 120  # to load the artifacts
 _ANSWER_S = 30
 
@@ -34,14 +33,19 @@ class Disturber:
     """The process, for the length of a `with`; at rest until it is told otherwise."""
 
     def __init__(
-        self, cpus: Sequence[int], footprints: Sequence[int], folders: Sequence[Path]
+        self,
+        cpus: Sequence[int],
+        footprints: Sequence[int],
+        folders: Sequence[Path],
+        reference: Victim | None = None,
     ) -> None:
         """Starts it.
 
         Args:
             cpus: that it keeps busy while it disturbs.
             footprints: in bytes, of the bubbles on each of these.
-            folders: of the artifacts whose layers it can run.
+            folders: of the artifacts whose layers it can run, or evict.
+            reference: memory of the reference kernel, if that is to be evicted.
 
         Raises:
             VeltairError: it can't be made ready; the message is its own.
@@ -50,7 +54,7 @@ class Disturber:
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(
             target=_serve,
-            args=(theirs, tuple(cpus), tuple(footprints), tuple(folders)),
+            args=(theirs, tuple(cpus), tuple(footprints), tuple(folders), reference),
             daemon=True,
         )
         self._process.start()
@@ -81,6 +85,10 @@ class Disturber:
     def bubbles(self, footprint_bytes: int, bytes_per_s: int) -> None:
         """Moves so much memory on each processor."""
         self._ask("bubbles", footprint_bytes, bytes_per_s)
+
+    def evict(self, millionths: int, work: Work | None) -> None:
+        """Throws so much of a layer's weights out of the caches; None: of the reference kernel."""
+        self._ask("evict", millionths, work)
 
     def highest_rate(self, footprint_bytes: int) -> int:
         """Returns the bytes a second that the slowest bubble reaches at full speed, and rests."""
@@ -120,28 +128,43 @@ class _Served:
     """The other side: does what it is asked."""
 
     def __init__(
-        self, cpus: Sequence[int], footprints: Sequence[int], folders: Sequence[Path]
+        self,
+        cpus: Sequence[int],
+        footprints: Sequence[int],
+        folders: Sequence[Path],
+        reference: Victim | None,
     ) -> None:
+        self._cpus = cpus
         self._runner = Runner(folders, cpus)
+        self._reference = reference
         self._held = ExitStack()
+        self._evicting = self._held.enter_context(ExitStack())
         self._bubbles = {size: self._held.enter_context(Bubbles(cpus, size)) for size in footprints}
         self.repeated: Work | None = None
 
     def rest(self) -> None:
         self.repeated = None
+        self._evicting.close()
         for bubbles in self._bubbles.values():
             bubbles.set_rate(0)
+
+    def evict(self, millionths: int, work: Work | None) -> None:
+        self.rest()
+        if work is not None:
+            victims = self._runner.weights(work)
+        else:
+            victims = [self._reference] if self._reference else []
+        if victims:
+            evictors = self._evicting.enter_context(Evictors(self._cpus, victims))
+            evictors.set_rate(millionths)
 
     def bubbles(self, footprint_bytes: int, bytes_per_s: int) -> None:
         self.rest()
         self._bubbles[footprint_bytes].set_rate(bytes_per_s)
 
     def highest_rate(self, footprint_bytes: int) -> int:
-        self.bubbles(footprint_bytes, _FULL_SPEED)
-        time.sleep(_FULL_SPEED_S)
-        achieved = self._bubbles[footprint_bytes].achieved()
         self.rest()
-        return round(min(each.bytes_per_s for each in achieved))
+        return self._bubbles[footprint_bytes].highest_rate()
 
     def work(self, work: Work) -> None:
         self.rest()
@@ -156,13 +179,17 @@ class _Served:
 
 
 def _serve(
-    pipe: Connection, cpus: Sequence[int], footprints: Sequence[int], folders: Sequence[Path]
+    pipe: Connection,
+    cpus: Sequence[int],
+    footprints: Sequence[int],
+    folders: Sequence[Path],
+    reference: Victim | None,
 ) -> None:
     """Answers requests until the other end is closed, as it is too when its process ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the parent hears them, and ends this
     try:
-        served = _Served(cpus, footprints, folders)
+        served = _Served(cpus, footprints, folders, reference)
     except VeltairError as error:
         pipe.send((error, None))
         return

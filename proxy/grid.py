@@ -1,4 +1,4 @@
-"""What calibration puts beside each layer: nothing, bubbles of a grid, and other layers."""
+"""What calibration puts beside each layer: nothing, a grid of bubbles or evictors, other layers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from veltair.proxy.bubbles import BYTES_PER_GB, BYTES_PER_MB
 from veltair.proxy.works import Work
+from veltair.runtime._native import proxy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _FOOTPRINTS = (0.125, 0.5, 2.0)  # of a bubble's share of the L3: within it, half of it, beyond it
 _RATES = (0.2, 0.45, 0.7, 1.0)  # of what a bubble of that footprint reaches
+_SHARES = 8  # even parts of the memory that evictors throw out
 _NEIGHBOURS = 3
 _MOST_BYTES = 128 << 20  # a virtual machine names caches that it shares with many
 _LEAST_BYTES = 1 << 20
@@ -29,11 +31,14 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         footprint_bytes: of each bubble; 0 where there is none.
         bytes_per_s: of each bubble.
         neighbour: the layer that runs beside; None where none does.
+        evicted_millionths: of the layer's weights that are thrown out of the caches meanwhile, and
+            of the reference kernel's memory while that runs.
     """
 
     footprint_bytes: int = 0
     bytes_per_s: int = 0
     neighbour: Work | None = None
+    evicted_millionths: int = 0
 
     @property
     def is_alone(self) -> bool:
@@ -46,15 +51,19 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             return f"beside {self.neighbour}"
         if self.is_alone:
             return "alone"
+        if self.evicted_millionths:
+            return f"evictors of {self.evicted_millionths / proxy.WHOLE_SHARE:.3g} of its weights"
         return (
             f"bubbles of {self.footprint_bytes / BYTES_PER_MB:.3g} MB at "
             f"{self.bytes_per_s / BYTES_PER_GB:.3g} GB/s"
         )
 
-    def begin(self, disturber: Disturber) -> None:
-        """Has it done."""
+    def begin(self, disturber: Disturber, work: Work | None = None) -> None:
+        """Has it done, to a layer, or to the reference kernel where there is none."""
         if self.neighbour is not None:
             disturber.work(self.neighbour)
+        elif self.evicted_millionths:
+            disturber.evict(self.evicted_millionths, work)
         elif self.is_alone:
             disturber.rest()
         else:
@@ -90,6 +99,13 @@ def settings(
     for size in sizes:
         highest = disturber.highest_rate(size)
         grid += [Setting(footprint_bytes=size, bytes_per_s=round(highest * r)) for r in _RATES]
+    return (*grid, *(Setting(neighbour=work) for work in neighbours(works)))
+
+
+def evicting_settings(works: Sequence[Work]) -> tuple[Setting, ...]:
+    """Returns the grid of evictors: nothing, shares up to all, and layers as in `settings`."""
+    shares = (round(proxy.WHOLE_SHARE * (i + 1) / _SHARES) for i in range(_SHARES))
+    grid = (ALONE, *(Setting(evicted_millionths=share) for share in shares))
     return (*grid, *(Setting(neighbour=work) for work in neighbours(works)))
 
 

@@ -1,10 +1,12 @@
-"""Levels of interference: how fast bubbles run for a reference kernel to slow down by so much.
+"""Levels of interference: how fast co-runners run for a reference kernel to slow down by so much.
 
 A level is a slow-down, (time now / time alone) - 1, and has to mean the same for every model. So it
 is that of one kernel, which reads memory from the shared cache as a dense layer reads its weights
-(`runtime/native/proxy/reference.h`), and what is set is the rate of the bubbles beside it. The
-levels are spread evenly up to the slow-down that the fastest bubbles cause. A machine whose cores
-hardly disturb each other has fewer levels than were asked for: those that can be told apart.
+(`runtime/native/proxy/reference.h`), and what is set is the rate of the co-runners beside it:
+of bubbles how fast they move memory, of evictors how much of the kernel's they throw out of the
+caches. The levels are spread evenly up to the slow-down that the highest rate causes. A machine
+whose cores hardly disturb each other has fewer levels than were asked for: those that can be told
+apart.
 
 Reference: VELTAIR, section 4.3: the level is the average slow-down of the layers that run.
 Differs: of one kernel, since a level that depends on the model could not be compared between
@@ -13,22 +15,28 @@ models.
 
 from __future__ import annotations
 
+import os
 import time
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from veltair.proxy.bubbles import BYTES_PER_GB, Bubbles
+from veltair.proxy.bubbles import Bubbles
+from veltair.proxy.co_runners import BUBBLES
+from veltair.proxy.evictors import Evictors, Victim
 from veltair.proxy.topology import divided
 from veltair.runtime._native import proxy
 from veltair.runtime.machine import machine_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from veltair.proxy.co_runners import CoRunner, CoRunners
     from veltair.proxy.topology import Sides
 
 LEAST_STEP = 0.01  # between two levels: closer ones decide nothing
@@ -36,8 +44,6 @@ _PARTS = 8  # of the highest rate that the sweep looks at
 _ROUNDS = 40
 _PASSES = 5  # of the reference kernel a round
 _SETTLE_S = 0.003  # until the bubbles' memory is where it will stay
-_FULL_SPEED = 1_000_000 * BYTES_PER_GB
-_FULL_SPEED_S = 0.1
 _DEFAULT_L2_BYTES = 1 << 20
 _DEFAULT_L3_BYTES = 32 << 20
 _L2_SIZES = 4  # of the reference kernel's memory: out of the core's own cache
@@ -46,10 +52,10 @@ _MOST_FOOTPRINT_BYTES = 128 << 20  # a virtual machine names caches that it shar
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """What bubbles did to the reference kernel.
+    """What co-runners did to the reference kernel.
 
     Attributes:
-        rates: bytes a second of each bubble, ascending from 0.
+        rates: ascending from 0: bytes a second of each bubble, or millionths of evictors' victims.
         slowdowns: at each rate; 0 at the first.
         noise: what two measurements of the same differ by.
     """
@@ -64,40 +70,64 @@ class Calibration:
     """The levels that a machine has.
 
     Attributes:
-        footprint_bytes: of each bubble.
+        kind: of the co-runners.
+        footprint_bytes: of each bubble; 0 of evictors.
         reference_bytes: that the reference kernel reads.
         curve: the rate and the slow-down of each level.
-        highest: slow-down beside the fastest bubbles.
-        sides: where bubbles run, and where is measured.
+        highest: slow-down beside the fastest co-runners.
+        sides: where they run, and where is measured.
     """
 
+    kind: CoRunner
     footprint_bytes: int
     reference_bytes: int
     curve: Curve
     highest: float
     sides: Sides
 
+    def co_runners(self, weights: Path) -> CoRunners:
+        """Makes what disturbs a model.
 
-def calibrate(cpus: Sequence[int], wanted: int) -> Calibration:
+        Args:
+            weights: the model's, which evictors throw out.
+
+        Raises:
+            InputError: there is no memory for bubbles, or no such file.
+        """
+        if self.kind == BUBBLES:
+            return Bubbles(self.sides.bubbles, self.footprint_bytes)
+        return Evictors(self.sides.bubbles, [Victim.whole(weights)])
+
+
+def calibrate(cpus: Sequence[int], wanted: int, kind: CoRunner = BUBBLES) -> Calibration:
     """Finds `wanted` levels on this machine, or as many as it has.
 
     Args:
         cpus: processors that may be used.
         wanted: levels, the one alone included; at least 2.
+        kind: of what disturbs.
 
     Raises:
-        InputError: there is no processor for a bubble, or no memory.
+        InputError: there is no processor for a co-runner, or no memory.
     """
     assert wanted >= 2
     sides = divided(cpus)
     facts = machine_facts()
-    l3_bytes = l3_bytes_of(facts)
-    footprint_bytes = min(l3_bytes // sides.per_cache, _MOST_FOOTPRINT_BYTES)
-    reference = reference_of(facts, sides.quiet[0])
-    with Bubbles(sides.bubbles, footprint_bytes) as bubbles:
-        sweep = _measured(bubbles, reference, _sweep_rates(bubbles))
-        chosen = _measured(bubbles, reference, rates_for(sweep, wanted))
+    footprint_bytes = 0
+    with ExitStack() as held:
+        disturbing: CoRunners
+        if kind == BUBBLES:
+            footprint_bytes = min(l3_bytes_of(facts) // sides.per_cache, _MOST_FOOTPRINT_BYTES)
+            reference = reference_of(facts, sides.quiet[0])
+            disturbing = held.enter_context(Bubbles(sides.bubbles, footprint_bytes))
+        else:
+            exposed = held.enter_context(exposed_reference(facts, sides.quiet[0]))
+            reference = exposed.kernel
+            disturbing = held.enter_context(Evictors(sides.bubbles, [exposed.memory]))
+        sweep = _measured(disturbing, reference, _sweep_rates(disturbing))
+        chosen = _measured(disturbing, reference, rates_for(sweep, wanted))
     return Calibration(
+        kind=kind,
         footprint_bytes=footprint_bytes,
         reference_bytes=reference.working_set_bytes,
         curve=told_apart(chosen),
@@ -113,8 +143,39 @@ def reference_of(facts: Mapping[str, str | int], cpu: int) -> proxy.Reference:
         facts: of the machine.
         cpu: where it runs.
     """
+    return proxy.Reference(cpu, _working_set_bytes(facts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExposedReference:
+    """A reference kernel whose memory evictors can reach, also those of other processes.
+
+    Attributes:
+        kernel: itself.
+        memory: that it reads.
+    """
+
+    kernel: proxy.Reference
+    memory: Victim
+
+
+@contextmanager
+def exposed_reference(facts: Mapping[str, str | int], cpu: int) -> Iterator[ExposedReference]:
+    """Makes one, as `reference_of`; its memory goes at the end of the block."""
+    size = _working_set_bytes(facts)
+    file = os.memfd_create("veltair-reference")
+    try:
+        os.posix_fallocate(file, 0, size)
+        path = Path(f"/proc/{os.getpid()}/fd/{file}")
+        kernel = proxy.Reference(cpu, str(path), size)
+        yield ExposedReference(kernel=kernel, memory=Victim.whole(path))
+    finally:
+        os.close(file)
+
+
+def _working_set_bytes(facts: Mapping[str, str | int]) -> int:
     l2_bytes = int(facts.get("l2_bytes", _DEFAULT_L2_BYTES))
-    return proxy.Reference(cpu, min(l2_bytes * _L2_SIZES, l3_bytes_of(facts)))
+    return min(l2_bytes * _L2_SIZES, l3_bytes_of(facts))
 
 
 def l3_bytes_of(facts: Mapping[str, str | int]) -> int:
@@ -150,26 +211,24 @@ def told_apart(curve: Curve) -> Curve:
     )
 
 
-def _sweep_rates(bubbles: Bubbles) -> tuple[int, ...]:
-    """Even parts of the rate that the slowest bubble reaches."""
-    bubbles.set_rate(_FULL_SPEED)
-    time.sleep(_FULL_SPEED_S)
-    highest = min(each.bytes_per_s for each in bubbles.achieved())
+def _sweep_rates(disturbing: CoRunners) -> tuple[int, ...]:
+    """Even parts of the highest rate."""
+    highest = disturbing.highest_rate()
     return tuple(round(highest * part / _PARTS) for part in range(_PARTS + 1))
 
 
-def _measured(bubbles: Bubbles, reference: proxy.Reference, rates: Sequence[int]) -> Curve:
+def _measured(disturbing: CoRunners, reference: proxy.Reference, rates: Sequence[int]) -> Curve:
     """Each rate once a round, and alone twice, so that what the machine does falls out."""
     settings = (0, *rates)
     times_ns = np.empty((_ROUNDS, len(settings)))
     pass_ns = np.empty(_PASSES, np.int64)
     for row in times_ns:
         for column, rate in enumerate(settings):
-            bubbles.set_rate(rate)
+            disturbing.set_rate(rate)
             time.sleep(_SETTLE_S)
             reference.time(pass_ns)
             row[column] = np.median(pass_ns)
-    bubbles.set_rate(0)
+    disturbing.set_rate(0)
     return curve_of(tuple(rates), times_ns)
 
 

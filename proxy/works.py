@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from veltair.proxy.evictors import Victim
 from veltair.runtime import _native
 from veltair.runtime.artifact import open_artifact
+from veltair.runtime.manifest import WEIGHTS_FILE
 from veltair.runtime.model import empty_aligned, load_native, sample_inputs
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class _Loaded:
     """One artifact, ready to run a layer at a time."""
 
+    weights: Path
     manifest: Manifest
     instance: _native.Instance
     inputs: Sequence[np.ndarray]
@@ -85,6 +88,7 @@ class Runner:
             artifact = open_artifact(folder)
             manifest = artifact.manifest.at(1)
             loaded = _Loaded(
+                weights=artifact.folder / WEIGHTS_FILE,
                 manifest=manifest,
                 instance=_native.Instance(load_native(artifact.folder, manifest), gang),
                 inputs=list(sample_inputs(manifest.inputs).values()),
@@ -118,6 +122,16 @@ class Runner:
                 seen.add(key)
                 found += works
         return found
+
+    def weights(self, work: Work) -> list[Victim]:
+        """Returns the weights that a work reads; none where it has none."""
+        loaded = self._loaded[work.model]
+        variant = loaded.manifest.layers[work.layer].variants[work.version]
+        return [
+            Victim(path=loaded.weights, begin_bytes=each.offset_bytes, end_bytes=each.end_bytes)
+            for each in variant.arguments
+            if each.storage == "weights" and each.end_bytes > each.offset_bytes
+        ]
 
     def run(self, work: Work, *, seconds: float = 0.0, count: int = 1) -> list[int]:
         """Runs a work at least `count` times and for `seconds`.

@@ -209,22 +209,27 @@ class Layer(_Record, frozen=True, kw_only=True, omit_defaults=True):
         return threads.index(max(fitting) if fitting else min(threads))
 
 
-class Interference(_Record, frozen=True, kw_only=True):
-    """What made a profile's levels: bubbles (`veltair bubble`) on some cores beside the measured.
+class Interference(_Record, frozen=True, kw_only=True, omit_defaults=True):
+    """What made a profile's levels: co-runners on some cores beside the measured.
+
+    They are bubbles (`veltair bubble`), or evictors, which throw the weights out of the caches.
 
     A level is the slow-down, (time now / time alone) - 1, of a reference kernel that reads memory
     from the shared cache: the same for every model that was measured on the same machine.
 
     Attributes:
-        bubbles: how many ran.
-        footprint_bytes: of each.
-        bytes_per_s: of each, read and written, for every level; 0 at the first.
+        bubbles: how many ran, of whichever kind.
+        footprint_bytes: of each bubble; 0 of evictors.
+        bytes_per_s: of each bubble, read and written, for every level; 0 at the first. Empty of
+            evictors.
         reference_bytes: that the reference kernel read.
-        highest: slow-down of the reference kernel beside the fastest bubbles.
+        highest: slow-down of the reference kernel beside the fastest co-runners.
         noise: what two measurements of the reference kernel differed by; levels are further apart.
         measured_cores: the most cores that were measured beside bubbles. Times of more, which leave
             a bubble no core of its own, are estimated: the time alone, slowed as on
             `measured_cores`.
+        evicted_share: of evictors, the part of the weights that they throw out, for every level; 0
+            at the first. Empty of bubbles.
     """
 
     bubbles: int
@@ -234,6 +239,7 @@ class Interference(_Record, frozen=True, kw_only=True):
     highest: float
     noise: float
     measured_cores: int
+    evicted_share: tuple[float, ...] = ()
 
 
 class Profile(_Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -439,8 +445,14 @@ def _check_interference(profile: Profile) -> None:
     if made is None:
         return
     field = "profile.interference"
-    _check_count(f"{field}.bytes_per_s", len(made.bytes_per_s), len(profile.levels), "levels")
-    _check_ascending(f"{field}.bytes_per_s", made.bytes_per_s, first=0, last=math.inf)
+    if made.evicted_share and made.bytes_per_s:
+        raise ValueError(f"{field}: has bytes_per_s of bubbles, and evicted_share of evictors")
+    if made.evicted_share:
+        name, rates, last = "evicted_share", made.evicted_share, 1.0
+    else:
+        name, rates, last = "bytes_per_s", made.bytes_per_s, math.inf
+    _check_count(f"{field}.{name}", len(rates), len(profile.levels), "levels")
+    _check_ascending(f"{field}.{name}", rates, first=0, last=last)
     if made.measured_cores not in profile.cores:
         raise ValueError(
             f"{field}.measured_cores = {made.measured_cores}: one of {list(profile.cores)}"

@@ -39,6 +39,7 @@
 #include "native/ipc/status.h"
 #include "native/ipc/worker.h"
 #include "native/proxy/bubble.h"
+#include "native/proxy/evictor.h"
 #include "native/proxy/perf.h"
 #include "native/proxy/probe_walk.h"
 #include "native/proxy/reference.h"
@@ -1709,8 +1710,32 @@ void bind_proxy(nb::module_& parent) {
       .def("set_rate", &proxy::Bubble::set_rate, "bytes_per_s"_a,
            nb::call_guard<nb::gil_scoped_release>())
       .def("reading", &proxy::Bubble::reading);
+  m.attr("WHOLE_SHARE") = proxy::Evictor::kWhole;
+  nb::class_<proxy::Victim>(m, "Victim", "A part of a file that others have mapped.")
+      .def(
+          "__init__",
+          [](proxy::Victim* self, std::string path, int64_t file_bytes, int64_t begin_bytes,
+             int64_t end_bytes) {
+            new (self) proxy::Victim{std::move(path), file_bytes, begin_bytes, end_bytes};
+          },
+          "path"_a, "file_bytes"_a, "begin_bytes"_a, "end_bytes"_a);
+  nb::class_<proxy::EvictorReading>(m, "EvictorReading", "What an evictor has done at its share.")
+      .def_ro("bytes", &proxy::EvictorReading::bytes)
+      .def_ro("elapsed_ns", &proxy::EvictorReading::elapsed_ns);
+  nb::class_<proxy::Evictor>(m, "Evictor", "A thread that throws memory out of the caches.")
+      .def(nb::new_([](int cpu, const std::vector<proxy::Victim>& victims) {
+             const nb::gil_scoped_release released;
+             return std::make_shared<proxy::Evictor>(cpu, victims);
+           }),
+           "cpu"_a, "victims"_a)
+      .def_prop_ro("cpu", &proxy::Evictor::cpu)
+      .def_prop_ro("pages", &proxy::Evictor::pages)
+      .def("set_share", &proxy::Evictor::set_share, "millionths"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("reading", &proxy::Evictor::reading);
   nb::class_<proxy::Reference>(m, "Reference", "The kernel that levels are reckoned by.")
       .def(nb::init<int, int64_t>(), "cpu"_a, "working_set_bytes"_a)
+      .def(nb::init<int, const std::string&, int64_t>(), "cpu"_a, "path"_a, "working_set_bytes"_a)
       .def_prop_ro("working_set_bytes", &proxy::Reference::working_set_bytes)
       .def(
           "time",

@@ -96,6 +96,21 @@ def test_a_stop_keeps_what_is_measured(tmp_path: Path) -> None:
     assert not output.exists()
 
 
+def test_a_record_of_other_co_runners_is_not_gone_on_with(tmp_path: Path) -> None:
+    tiny, output = tmp_path / "tiny" / "1", tmp_path / "proxy.json"
+    write_tiny_artifact(tiny)
+    head = msgspec.structs.replace(header(8), artifacts=identities([tiny]))
+    before = CalibrationRecord.begin(record_path(output), head).path.read_bytes()
+    arguments = ["calibrate", "-o", str(output), "--artifacts", str(tiny), "--co-runner"]
+    result = CliRunner().invoke(app, [*arguments, "evictors"])
+    assert result.exit_code == 2
+    said = " ".join(result.output.split())
+    assert "is the record of a calibration with bubbles; go on with --co-runner bubbles" in said
+    result = CliRunner().invoke(app, [*arguments, "fish"])
+    assert "--co-runner fish: unknown" in " ".join(result.output.split())
+    assert record_path(output).read_bytes() == before
+
+
 def test_a_record_that_is_whole_is_trained_on_at_once(tmp_path: Path) -> None:
     tiny, output = tmp_path / "tiny" / "1", tmp_path / "proxy.json"
     write_tiny_artifact(tiny)

@@ -33,17 +33,19 @@ def check_levels(profile: Profile, wanted: int, said: str) -> None:
     step = max(LEAST_STEP, made.noise)
     assert all(b - a >= step for a, b in itertools.pairwise(levels))
     assert made.highest >= levels[-1]
-    assert made.bytes_per_s[0] == 0
-    assert len(made.bytes_per_s) == len(levels)
+    rates = made.evicted_share or made.bytes_per_s
+    assert rates[0] == 0
+    assert len(rates) == len(levels)
     assert (f"{wanted} levels of interference were asked for" in said) is (len(levels) < wanted)
     for table in (profile.model_ns, *(t for layer in profile.layer_ns for t in layer)):
         assert [len(row) for row in table] == [len(levels)] * len(CPUS)
 
 
 @pytest.mark.skipif(len(CPUS) < 2, reason="a bubble needs a processor of its own")
-def test_an_artifact_gets_levels(tmp_path: Path) -> None:
+@pytest.mark.parametrize("co_runner", ["bubbles", "evictors"])
+def test_an_artifact_gets_levels(tmp_path: Path, co_runner: str) -> None:
     write_tiny_artifact(tmp_path / "tiny" / "1")
-    result = veltair("profile", tmp_path / "tiny", "--levels", 3)
+    result = veltair("profile", tmp_path / "tiny", "--levels", 3, "--co-runner", co_runner)
     assert result.exit_code == 0, result.output
     assert f"{tmp_path / 'tiny' / '1'}: profile replaced" in result.stdout
     profile = read_manifest(tmp_path / "tiny" / "1").profile
@@ -63,6 +65,13 @@ def test_a_compile_measures_levels(tmp_path: Path) -> None:
     result = veltair(*arguments, "--levels", 2)
     assert result.exit_code == 0, result.output
     check_levels(read_manifest(tmp_path / "repo" / "net" / "1").profile, 2, result.stderr)
+
+
+def test_a_co_runner_that_is_not_there(tmp_path: Path) -> None:
+    write_tiny_artifact(tmp_path / "1")
+    result = veltair("profile", tmp_path / "1", "--levels", 2, "--co-runner", "fish")
+    assert result.exit_code == 2
+    assert "--co-runner fish: unknown; choose bubbles or evictors" in result.stderr
 
 
 @pytest.mark.parametrize("levels", ["0", "-1", "21", "many"])

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
-#include <future>
-#include <mutex>
-#include <thread>
+#include <optional>
+
+#include "native/engine/memory.h"
+#include "native/proxy/ordered_thread.h"
 
 namespace veltair::proxy {
 
@@ -39,34 +39,29 @@ class Bubble {
   // `footprint_bytes` is rounded down to pages. Begins idle. Throws std::invalid_argument
   // for less than one page or a cpu that can't be used, std::bad_alloc.
   Bubble(int cpu, int64_t footprint_bytes);
-  ~Bubble();
-  Bubble(const Bubble&) = delete;
-  Bubble& operator=(const Bubble&) = delete;
 
-  int cpu() const { return cpu_; }
-  int64_t footprint_bytes() const { return pages_ * kPageBytes; }
+  int cpu() const { return thread_.cpu(); }
+  int64_t footprint_bytes() const { return moving_.pages * kPageBytes; }
   // 0 puts it to sleep. Returns when the thread has taken the rate up. Throws std::invalid_argument
   // for a negative rate.
   void set_rate(int64_t bytes_per_s);
   BubbleReading reading() const;
 
  private:
-  void run(std::promise<void> ready);
-  void work();
-  void pace(int64_t bytes_per_s);
+  struct Moving final : Job {
+    explicit Moving(int64_t count) : pages(count) {}
+    void prepare() override;
+    void begin() override;
+    void follow(int64_t bytes_per_s, const OrderedThread& thread) override;
 
-  const int cpu_;
-  const int64_t pages_;
-  std::mutex setting_;                 // one `set_rate` at a time
-  std::atomic<uint32_t> ordered_{0};   // changes with each order: a rate, or the end
-  std::atomic<uint32_t> followed_{0};  // the last order that the thread has seen
-  std::atomic<int64_t> bytes_per_s_{0};
-  std::atomic<bool> ending_{false};
-  std::atomic<int64_t> begin_ns_{0};
-  std::atomic<int64_t> bytes_{0};
-  std::atomic<int64_t> missed_ns_{0};
-  std::byte* memory_ = nullptr;  // the thread's
-  std::thread thread_;
+    const int64_t pages;
+    std::optional<engine::Arena> memory;
+    std::atomic<int64_t> bytes{0};
+    std::atomic<int64_t> missed_ns{0};
+  };
+
+  Moving moving_;
+  OrderedThread thread_;  // ends before what it uses
 };
 
 }  // namespace veltair::proxy

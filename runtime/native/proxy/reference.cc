@@ -40,16 +40,21 @@ int64_t Reference::blocks_of(int64_t working_set_bytes) {
 }
 
 Reference::Reference(int cpu, int64_t working_set_bytes)
-    : cpu_(cpu),
-      blocks_(blocks_of(working_set_bytes)),
-      memory_(static_cast<uint64_t>(blocks_ * kBlockBytes)) {}
+    : cpu_(cpu), blocks_(blocks_of(working_set_bytes)) {
+  memory_ = own_.emplace(static_cast<uint64_t>(blocks_ * kBlockBytes)).data();
+}
+
+Reference::Reference(int cpu, const std::string& path, int64_t working_set_bytes)
+    : cpu_(cpu), blocks_(blocks_of(working_set_bytes)) {
+  memory_ = file_.emplace(path, static_cast<uint64_t>(working_set_bytes)).data();
+}
 
 void Reference::time(std::span<int64_t> pass_ns) {
   const Pinned pinned(cpu_);
-  volatile uint64_t sink = sum(memory_.data(), blocks_);
+  volatile uint64_t sink = sum(memory_, blocks_);
   for (int64_t& ns : pass_ns) {
     const int64_t begin_ns = engine::now_ns();
-    sink = sink + sum(memory_.data(), blocks_);
+    sink = sink + sum(memory_, blocks_);
     ns = engine::now_ns() - begin_ns;
   }
 }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 
 #include "native/engine/memory.h"
 
@@ -12,12 +14,16 @@ namespace veltair::proxy {
 // memory in order, as a matrix-vector product reads its matrix. With more memory than a core's own
 // caches hold it runs from the shared one.
 //
+// Its memory is its own, or a file's, which an `Evictor` can throw out of the caches.
+//
 // Ownership: owns its memory. Thread-safety: none. The thread that calls `time` is pinned to the
 // cpu meanwhile and gets its affinity back.
 class Reference {
  public:
   // Throws std::invalid_argument for less than one block of memory, std::bad_alloc.
   Reference(int cpu, int64_t working_set_bytes);
+  // The same, and engine::ArtifactError for a file that can't be mapped or isn't as long as that.
+  Reference(int cpu, const std::string& path, int64_t working_set_bytes);
 
   int64_t working_set_bytes() const { return blocks_ * kBlockBytes; }
   // Times one pass over the memory for each entry, after one that isn't timed. Throws
@@ -31,7 +37,9 @@ class Reference {
 
   const int cpu_;
   const int64_t blocks_;
-  engine::Arena memory_;
+  std::optional<engine::Arena> own_;
+  std::optional<engine::FileMapping> file_;
+  const std::byte* memory_ = nullptr;
 };
 
 }  // namespace veltair::proxy

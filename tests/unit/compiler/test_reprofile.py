@@ -17,6 +17,8 @@ from veltair.compiler import reprofile as reprofiling
 from veltair.compiler.profile import fewer_levels, measure_disturbed, measure_profile, slowed
 from veltair.compiler.progress import Silent
 from veltair.compiler.reprofile import profiled, reprofile
+from veltair.compiler.table import levels_text
+from veltair.proxy.co_runners import BUBBLES, CoRunner
 from veltair.proxy.levels import Calibration, Curve
 from veltair.proxy.topology import divided
 from veltair.runtime._native import sched
@@ -37,11 +39,14 @@ MB = 1 << 20
 two_processors = pytest.mark.skipif(len(CPUS) < 2, reason="a bubble needs a processor of its own")
 
 
-def calibration() -> Calibration:
+def calibration(
+    kind: CoRunner = BUBBLES, rates: tuple[int, ...] = (0, 100 * MB, 300 * MB)
+) -> Calibration:
     """Three levels as a calibration might have found them."""
-    curve = Curve(rates=(0, 100 * MB, 300 * MB), slowdowns=(0.0, 0.25, 1.5), noise=0.01)
+    curve = Curve(rates=rates, slowdowns=(0.0, 0.25, 1.5), noise=0.01)
     return Calibration(
-        footprint_bytes=4 * MB,
+        kind=kind,
+        footprint_bytes=4 * MB if kind == BUBBLES else 0,
         reference_bytes=8 * MB,
         curve=curve,
         highest=1.5,
@@ -75,6 +80,22 @@ def test_every_variant_has_every_level_on_every_core_count(tmp_path: Path) -> No
 
 
 @two_processors
+def test_evictors_have_shares_instead_of_rates(tmp_path: Path) -> None:
+    manifest = write_tiny_artifact(tmp_path / "1")
+    model = Model.load(tmp_path / "1")
+    made = calibration("evictors", (0, 250_000, 1_000_000))
+    found = measure_disturbed(model, manifest, Silent(), made).profile
+    interference = found.interference
+    assert interference is not None
+    assert interference.evicted_share == (0.0, 0.25, 1.0)
+    assert interference.bytes_per_s == ()
+    changed = msgspec.structs.replace(manifest, profile=found)
+    (tmp_path / "1" / MANIFEST_FILE).write_bytes(changed.to_json())
+    assert read_manifest(tmp_path / "1") == changed
+    assert "evictors of 25% of the weights" in levels_text(changed)[1]
+
+
+@two_processors
 def test_bubbles_run_at_the_rate_of_the_level_that_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +123,7 @@ def test_bubbles_run_at_the_rate_of_the_level_that_is_measured(
 
     original = Model.time_layers
     monkeypatch.setattr(Model, "time_layers", time_layers)
-    monkeypatch.setattr("veltair.compiler.profile.Bubbles", Watched)
+    monkeypatch.setattr("veltair.proxy.levels.Bubbles", Watched)
     measure_disturbed(model, manifest, Silent(), calibration())
     quiet = len(divided(CPUS).quiet)
     for count in range(1, len(CPUS) + 1):
@@ -164,6 +185,10 @@ def test_a_profile_alone_is_written_as_before(tmp_path: Path) -> None:
         ({"bytes_per_s": (0,)}, "bytes_per_s has 1 entries for 3 levels"),
         ({"bytes_per_s": (0, 5, 5)}, "they ascend from 0"),
         ({"bytes_per_s": (1, 5, 6)}, "they ascend from 0"),
+        ({"bytes_per_s": (), "evicted_share": (0.0, 0.5)}, "evicted_share has 2 entries"),
+        ({"bytes_per_s": (), "evicted_share": (0.0, 0.5, 1.5)}, "to 1 at most"),
+        ({"evicted_share": (0.0, 0.5, 1.0)}, "has bytes_per_s of bubbles, and evicted_share"),
+        ({"bytes_per_s": ()}, "bytes_per_s has 0 entries for 3 levels"),
         ({"measured_cores": 7}, "measured_cores = 7: one of [1, 2]"),
     ],
 )

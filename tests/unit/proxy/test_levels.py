@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from veltair.proxy.levels import LEAST_STEP, Curve, calibrate, curve_of, rates_for, told_apart
+from veltair.proxy.evictors import Evictors
+from veltair.proxy.levels import (
+    LEAST_STEP,
+    Curve,
+    calibrate,
+    curve_of,
+    exposed_reference,
+    rates_for,
+    told_apart,
+)
 from veltair.runtime.errors import InputError
 
 CPUS = sorted(os.sched_getaffinity(0))
@@ -58,6 +68,33 @@ def test_levels_closer_than_noise_are_one() -> None:
     assert found.slowdowns == (0, 0.06, 0.2)
     assert told_apart(curve(0, LEAST_STEP / 2, LEAST_STEP)).rates == (0, 200)
     assert told_apart(curve(0, -0.3, -0.1)).slowdowns == (0,)
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="an evictor needs a processor of its own")
+def test_evictors_make_levels_of_shares(tmp_path: Path) -> None:
+    """Whatever this machine has, no rate is beyond the whole, and a model's weights are evicted."""
+    found = calibrate(CPUS, 3, "evictors")
+    assert found.footprint_bytes == 0
+    assert found.curve.rates[0] == 0
+    assert found.curve.rates[-1] <= 1_000_000
+    weights = tmp_path / "weights.bin"
+    weights.write_bytes(bytes(10_000))
+    with found.co_runners(weights) as disturbing:
+        assert isinstance(disturbing, Evictors)
+        disturbing.set_rate(disturbing.highest_rate())
+
+
+def test_the_memory_of_an_exposed_reference_is_there_as_long_as_it_is() -> None:
+    with exposed_reference({"l2_bytes": 4096, "l3_bytes": 1 << 20}, CPUS[0]) as reference:
+        assert reference.kernel.working_set_bytes == 16384
+        memory = reference.memory
+        assert (memory.begin_bytes, memory.end_bytes) == (0, 16384)
+        with Evictors(CPUS[-1:], [memory]) as evictors:
+            evictors.set_rate(1_000_000)
+            times = np.empty(3, np.int64)
+            reference.kernel.time(times)
+    with pytest.raises(InputError, match="can't be read"):
+        Evictors(CPUS[-1:], [memory])
 
 
 def test_one_processor_has_no_room_for_a_bubble() -> None:

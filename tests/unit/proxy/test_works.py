@@ -11,7 +11,15 @@ from calibrations import work
 from factories import write_tiny_artifact
 
 from veltair.proxy.disturber import Disturber
-from veltair.proxy.grid import ALONE, Setting, footprints, neighbours, settings
+from veltair.proxy.evictors import Victim
+from veltair.proxy.grid import (
+    ALONE,
+    Setting,
+    evicting_settings,
+    footprints,
+    neighbours,
+    settings,
+)
 from veltair.proxy.works import Runner, Work, key_of, repeatable, sampled
 from veltair.runtime.errors import ArtifactError, VeltairError
 from veltair.runtime.manifest import Layer, Manifest
@@ -122,6 +130,27 @@ def test_a_disturber_does_what_it_is_told(tiny: tuple[Path, Manifest]) -> None:
             Setting(footprint_bytes=5, bytes_per_s=1).begin(disturber)
 
 
+def test_a_disturber_evicts_what_a_layer_reads(tiny: tuple[Path, Manifest]) -> None:
+    folder, manifest = tiny
+    measured = first(manifest)
+    weights = Runner([folder], [CPU]).weights(measured)
+    assert weights
+    for each in weights:
+        assert each.path == folder / "weights.bin"
+        assert 0 <= each.begin_bytes < each.end_bytes <= each.path.stat().st_size
+    grid = evicting_settings([measured])
+    assert grid[0] == ALONE
+    assert [each.evicted_millionths for each in grid[1:9]] == [125_000 * i for i in range(1, 9)]
+    assert grid[9].neighbour == measured
+    with Disturber([CPU], [], [folder], Victim.whole(folder / "weights.bin")) as disturber:
+        for work in (None, measured):
+            grid[8].begin(disturber, work)
+        disturber.rest()
+        missing = msgspec.structs.replace(measured, model="another/1")
+        with pytest.raises(VeltairError, match="the process that disturbs is gone"):
+            grid[8].begin(disturber, missing)
+
+
 def test_a_disturber_that_cannot_load_says_why(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"manifest\.json"):
         Disturber([CPU], [MB], [tmp_path])
@@ -133,3 +162,6 @@ def test_settings_name_themselves() -> None:
     assert str(bubbles) == "bubbles of 4 MB at 12.5 GB/s"
     assert str(Setting(neighbour=work(3))) == "beside m/1 layer3 (v0)"
     assert not bubbles.is_alone
+    evictors = Setting(evicted_millionths=250_000)
+    assert str(evictors) == "evictors of 0.25 of its weights"
+    assert not evictors.is_alone

@@ -1,0 +1,155 @@
+// Evictors throw out the pages of their share and no others, take new shares up and end.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <x86intrin.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "cpus.h"
+#include "native/engine/error.h"
+#include "native/engine/memory.h"
+#include "native/proxy/evictor.h"
+#include "native/proxy/reference.h"
+
+namespace veltair::proxy {
+namespace {
+
+constexpr int64_t kPage = 4096;
+constexpr int64_t kPages = 64;
+
+// A file in memory, as long as this is.
+class Shared {
+ public:
+  Shared() : file_(memfd_create("evicted", MFD_CLOEXEC)) {
+    CHECK(file_ >= 0);
+    CHECK(ftruncate(file_, kPages * kPage) == 0);
+  }
+  ~Shared() { close(file_); }
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+
+  std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
+  Victim pages(int64_t begin, int64_t end) const {
+    return {.path = path(),
+            .file_bytes = kPages * kPage,
+            .begin_bytes = begin * kPage,
+            .end_bytes = end * kPage};
+  }
+
+ private:
+  int file_;
+};
+
+// The cycles that a byte takes that was read a while ago: the median of many.
+uint64_t read_cycles(const std::byte* byte) {
+  std::vector<uint64_t> cycles(301);
+  for (uint64_t& each : cycles) {
+    const auto* word = reinterpret_cast<const volatile char*>(byte);
+    (void)*word;
+    const uint64_t since = __rdtsc();
+    while (__rdtsc() - since < 100'000) _mm_pause();
+    unsigned core = 0;
+    _mm_lfence();
+    const uint64_t begin = __rdtsc();
+    _mm_lfence();
+    (void)*word;
+    each = __rdtscp(&core) - begin;
+    _mm_lfence();
+  }
+  std::nth_element(cycles.begin(), cycles.begin() + 150, cycles.end());
+  return cycles[150];
+}
+
+void what_is_chosen_leaves_the_caches(const std::vector<int>& cpus) {
+  const Shared shared;
+  const engine::FileMapping mine(shared.path(), kPages * kPage);
+  Evictor evictor(cpus.back(), std::vector<Victim>{shared.pages(8, 40)});
+  CHECK(evictor.pages() == 32);
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpus.front(), &set);
+  CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
+  const auto lost = [&](int64_t page, uint64_t met) {
+    return read_cycles(mine.data() + page * kPage + 64) > 2 * met;
+  };
+  const uint64_t met = read_cycles(mine.data() + 8 * kPage + 64);
+  // Beside other work the evictor runs only at times: a page counts once it was seen to be lost.
+  const auto lost_pages = [&](int64_t least) {
+    std::vector<bool> seen(kPages, false);
+    int64_t count = 0;
+    for (int look = 0; look < 50; ++look) {
+      for (int64_t page = 0; page < kPages; ++page) {
+        seen[page] = seen[page] || lost(page, met);
+      }
+      count = std::count(seen.begin(), seen.end(), true);
+      if (count >= least) break;
+    }
+    CHECK(count >= least);
+    CHECK(std::count(seen.begin() + 8, seen.begin() + 40, true) == count);  // nobody else's
+    return count;
+  };
+  CHECK(lost_pages(0) == 0);
+  for (const int64_t share : {1, 2, 4}) {
+    evictor.set_share(Evictor::kWhole * share / 4);
+    const int64_t count = lost_pages(8 * share - 1);
+    CHECK(count <= 8 * share + 1);  // pages are whole
+    CHECK(evictor.reading().bytes > 0);
+  }
+  evictor.set_share(0);
+  CHECK(evictor.reading().bytes == 0);
+}
+
+void it_ends_amid_a_sweep(int cpu) {
+  const Shared shared;
+  Evictor evictor(cpu, std::vector<Victim>{shared.pages(0, kPages), shared.pages(1, 2)});
+  CHECK(evictor.pages() == kPages + 1);
+  evictor.set_share(Evictor::kWhole);
+  evictor.set_share(1);  // none of so few
+}
+
+void what_makes_no_sense_is_refused(int cpu) {
+  const Shared shared;
+  CHECK_THROWS(Evictor(cpu, std::vector<Victim>{}), std::invalid_argument);
+  CHECK_THROWS(Evictor(cpu, std::vector<Victim>{shared.pages(3, 3)}), std::invalid_argument);
+  CHECK_THROWS(Evictor(cpu, std::vector<Victim>{shared.pages(-1, 3)}), std::invalid_argument);
+  CHECK_THROWS(Evictor(cpu, std::vector<Victim>{shared.pages(0, kPages + 1)}),
+               std::invalid_argument);
+  CHECK_THROWS(Evictor(CPU_SETSIZE, std::vector<Victim>{shared.pages(0, 1)}),
+               std::invalid_argument);
+  Victim gone = shared.pages(0, 1);
+  gone.path = "/proc/self/fd/no such file";
+  CHECK_THROWS(Evictor(cpu, std::vector<Victim>{gone}), engine::ArtifactError);
+  Evictor evictor(cpu, std::vector<Victim>{shared.pages(0, 1)});
+  CHECK_THROWS(evictor.set_share(-1), std::invalid_argument);
+  CHECK_THROWS(evictor.set_share(Evictor::kWhole + 1), std::invalid_argument);
+}
+
+void the_reference_reads_a_file(int cpu) {
+  const Shared shared;
+  Reference reference(cpu, shared.path(), kPages * kPage);
+  CHECK(reference.working_set_bytes() == kPages * kPage);
+  std::vector<int64_t> pass_ns(5, 0);
+  reference.time(pass_ns);
+  for (const int64_t ns : pass_ns) CHECK(ns > 100);  // 256 KiB at 2.6 TB/s
+  CHECK_THROWS(Reference(cpu, shared.path(), kPage), engine::ArtifactError);
+}
+
+}  // namespace
+}  // namespace veltair::proxy
+
+int main() {
+  const std::vector<int> cpus = usable_cpus();
+  veltair::proxy::it_ends_amid_a_sweep(cpus.front());
+  veltair::proxy::what_makes_no_sense_is_refused(cpus.front());
+  veltair::proxy::the_reference_reads_a_file(cpus.front());
+  if (cpus.size() > 1) veltair::proxy::what_is_chosen_leaves_the_caches(cpus);
+  return 0;
+}
