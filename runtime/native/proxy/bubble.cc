@@ -66,7 +66,9 @@ BubbleReading Bubble::reading() const {
 }
 
 // On its own cpu, so that the memory lies on that cpu's node.
-void Bubble::Moving::prepare() { memory.emplace(static_cast<uint64_t>(pages * kPageBytes)); }
+void Bubble::Moving::prepare() {
+  memory = std::make_unique<engine::Arena>(static_cast<uint64_t>(pages * kPageBytes));
+}
 
 void Bubble::Moving::begin() {
   bytes.store(0);

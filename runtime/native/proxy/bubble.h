@@ -3,7 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <optional>
+#include <memory>
 
 #include "native/engine/memory.h"
 #include "native/proxy/ordered_thread.h"
@@ -55,7 +55,7 @@ class Bubble {
     void follow(int64_t bytes_per_s, const OrderedThread& thread) override;
 
     const int64_t pages;
-    std::optional<engine::Arena> memory;
+    std::unique_ptr<engine::Arena> memory;
     std::atomic<int64_t> bytes{0};
     std::atomic<int64_t> missed_ns{0};
   };
