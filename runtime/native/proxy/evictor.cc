@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kPageBytes = 4096;
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kLookPages = 32;              // between two looks for another order
+constexpr int64_t kSweepNs = 500'000;           // at least
 constexpr uint64_t kStep = 0x9e3779b97f4a7c15;  // 2^64 over the golden section
 
 bool has_clflushopt() {
@@ -82,16 +83,24 @@ void Evictor::Evicting::follow(int64_t millionths, const OrderedThread& thread) 
   const auto flush = has_clflushopt() ? flush_at_once : flush_in_order;
   int64_t flushed = 0;
   while (true) {
+    const int64_t begin_ns = engine::now_ns();
+    const auto stands_until = [&](int64_t due_ns) {
+      while (thread.stands() && engine::now_ns() < due_ns) _mm_pause();
+      return thread.stands();
+    };
     int64_t number = 0;
     for (const Part& part : parts) {
       for (int64_t page = 0; page < part.pages; ++page, ++number) {
-        if (number % kLookPages == 0 && !thread.stands()) return;
+        // Spread over the sweep.
+        const bool looks = number % kLookPages == 0;
+        if (looks && !stands_until(begin_ns + kSweepNs * number / pages)) return;
         if (!is_chosen(number, millionths)) continue;
         flush(part.begin + page * kPageBytes);
         flushed += kPageBytes;
       }
-      bytes.store(flushed, std::memory_order_relaxed);
     }
+    bytes.store(flushed, std::memory_order_relaxed);
+    if (!stands_until(begin_ns + kSweepNs)) return;
   }
 }
 

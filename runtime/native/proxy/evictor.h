@@ -28,7 +28,7 @@ struct EvictorReading {
 };
 
 // A thread pinned to one cpu that throws a share of its victims' pages out of all caches, the same
-// pages again and again, as fast as it can.
+// pages again and again, each every half a millisecond, or as often as it can.
 //
 // It maps the victims' files, so that their pages are the same memory in whatever process, and
 // flushes line by line. Whoever reads such a line next gets it from memory: what a co-runner does
@@ -36,8 +36,10 @@ struct EvictorReading {
 // machine's own can fill it, or shares one. What isn't of a file, as activations, stays.
 //
 // Which pages are thrown out depends on the share alone, and those of a larger share include those
-// of a smaller one. How soon after its use a page goes is a matter of how long a sweep takes, all
-// victims' chosen bytes at some 10 to 30 GB/s: what is used again before that is met in the cache.
+// of a smaller one. What is used again within a sweep may be met in the cache: as in one that
+// others fill, where what is used all the time stays. A sweep takes half a millisecond, about what
+// a core of a server needs to fill its part of a last cache, or longer where the chosen bytes do,
+// at some 10 to 30 GB/s.
 //
 // Ownership: owns its mappings and its thread; the destructor ends both. Thread-safety: any thread
 // at any time.
