@@ -49,11 +49,17 @@ def test_a_level_is_believed_by_the_sensitivity_of_its_blocks() -> None:
         counts = {count.name: count for count in source.read().counts}
         return counts["block_level"].confidence
 
-    # An error of 0.1 in the level is worth half: a noise of 5 % over a sensitivity of a half.
-    assert confidence(500_000, 1) == pytest.approx(0.5)
-    assert confidence(250_000, 4) == pytest.approx(0.5)
+    # An error of 0.1 in the level is worth half: a noise of 5 %, and a drift of 3 %, over a
+    # sensitivity of ten times as much. Of four blocks the noise is half as much, the drift isn't.
+    assert confidence(583_095, 1) == pytest.approx(0.5)
+    assert confidence(390_512, 4) == pytest.approx(0.5)
     assert confidence(1_000, 1) < 0.001
-    assert confidence(2_000_000, 100) > 0.99
+    assert confidence(5_000_000, 100) > 0.99
+
+
+def test_any_number_of_blocks_that_nothing_disturbs_says_little() -> None:
+    many = Blocks(blocks=1_000_000, took_ns=10**12, alone_ns=10**12, weight=1_000_000 * 5e4**2)
+    assert many.level_confidence == pytest.approx(1 / (1 + 6**2), rel=0.01)
 
 
 def test_places_are_core_complexes() -> None:
