@@ -6,8 +6,8 @@ they have levels; then as the machine model has it, on each machine of `proxy/ma
 its memory's bandwidth and with parts of it, on rising core counts: the fewest cores, and the most
 bandwidth, on which a layer gains. Writes `eval/results/versions_gain.json` and `versions_gain.md`.
 
-Reference: VELTAIR, section 3.3 and Figure 6: versions of more parallelism and less locality win
-where others take the shared cache.
+Reference: VELTAIR, section 3.3 and Figures 6 and 7: versions of more parallelism and less locality
+win where others take the shared cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from veltair.compiler.search.samples import read_search
 from veltair.eval.benchmark import origin, run_benchmark
+from veltair.eval.disturbed_layers import disturbed
 from veltair.eval.model_errors import is_disturbed
 from veltair.eval.record import write_result
 from veltair.eval.versions_gain_report import report
@@ -182,9 +184,12 @@ def command(
     machines = {name: find_machine(name, Path(), "machine") for name in shipped_machines()}
     shares = read_shares()
     models = []
-    profiled = {each.name: each for each in map(_manifest, levels or [])}
-    for manifest in map(_manifest, folders):
-        at_levels = profiled.get(manifest.name, manifest)
+    profiled = {_manifest(each).name: each for each in levels or []}
+    for folder in folders:
+        manifest = _manifest(folder)
+        measured_in = resolve_folder(profiled.get(manifest.name, folder))
+        at_levels = read_manifest(measured_in)
+        made = at_levels.profile.interference
         models.append(
             {
                 "model": manifest.name,
@@ -192,7 +197,9 @@ def command(
                 "several_versions": sum(len(layer.variants) > 1 for layer in manifest.layers),
                 "disturbed": is_disturbed(manifest),
                 "measured_levels": list(at_levels.profile.levels),
+                "co_runner": "evictors" if made and made.evicted_share else "bubbles",
                 "measured": measured_gains(at_levels),
+                "disturbed_layers": disturbed(at_levels, read_search(measured_in)),
                 "modelled": {
                     name: modelled_gains(
                         manifest,

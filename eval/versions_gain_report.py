@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from veltair.eval.disturbed_layers import disturbed_report
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -24,6 +26,7 @@ def report(result: Mapping[str, Any]) -> str:
         f"## Measured on {result['measured_on']}",
         "",
         *_measured(result["models"]),
+        *disturbed_report(result["models"]),
     ]
     for name, machine in result["machines"].items():
         lines += [
@@ -42,8 +45,8 @@ def report(result: Mapping[str, Any]) -> str:
 
 def _measured(models: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
-        "| model | layers | with several versions | levels | layers that gain | most |",
-        "|---|---|---|---|---|---|",
+        "| model | layers | with several versions | beside | levels | layers that gain | most |",
+        "|---|---|---|---|---|---|---|",
     ]
     for model in models:
         found = model["measured"]
@@ -52,9 +55,8 @@ def _measured(models: Sequence[Mapping[str, Any]]) -> list[str]:
             cells = [str(len(found)), f"{max((row['gain'] for row in found), default=0.0):.0%}"]
         levels = ", ".join(f"{level:.2f}" for level in model["measured_levels"])
         lines.append(
-            f"| {model['model']} | {model['layers']} | {model['several_versions']} | {levels} | "
-            + " | ".join(cells)
-            + " |"
+            f"| {model['model']} | {model['layers']} | {model['several_versions']} | "
+            f"{model['co_runner']} | {levels} | " + " | ".join(cells) + " |"
         )
     if any(model["measured"] is None for model in models):
         lines += [

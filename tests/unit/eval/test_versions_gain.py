@@ -12,6 +12,7 @@ from factories import disturbed_profile, machine_table, write_tiny_artifact
 from typer import Typer
 from typer.testing import CliRunner
 
+from veltair.eval.disturbed_layers import disturbed, disturbed_report
 from veltair.eval.versions_gain import command, gains, largest, measured_gains, modelled_gains
 from veltair.proxy.machine_file import parse_machine
 from veltair.runtime.manifest import Manifest, Variant
@@ -101,4 +102,15 @@ def test_the_command_writes_both_files(tmp_path: Path) -> None:
     assert len(tiny["measured"]) == 1
     assert set(tiny["modelled"]) == set(saved["machines"]) >= {"threadripper_3990x"}
     page = (out / "versions_gain.md").read_text()
-    assert "| tiny | 2 | 1 | 0.00, 0.40, 0.90 | 1 | 57% |" in page
+    assert "| tiny | 2 | 1 | bubbles | 0.00, 0.40, 0.90 | 1 | 57% |" in page
+    # A whole run takes 122 us instead of 60; the layers with one version 121 instead of 81.
+    assert "| tiny | 1 | 103.3% | 0.00% | 49.38% | 0.00% |" in page
+    assert "120% | `matmul_rows` 50, 60, 110<br>`matmul_columns` 60, 65, 70 |" in page
+    (first, second) = tiny["disturbed_layers"]["layers"]
+    assert (first["number"], second["number"]) == (1, 2)
+
+
+def test_a_profile_alone_tells_nothing_of_levels(tmp_path: Path) -> None:
+    manifest = write_tiny_artifact(tmp_path / "1")
+    assert disturbed(manifest, None) is None
+    assert disturbed_report([{"model": "tiny", "disturbed_layers": None}]) == []
