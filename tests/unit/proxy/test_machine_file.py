@@ -21,7 +21,9 @@ from veltair.proxy.machine_file import (
 from veltair.runtime.errors import ConfigError
 
 
-@pytest.mark.parametrize("name", ["threadripper_3990x", "epyc_9654", "xeon_8480", "amd_epyc_vm"])
+@pytest.mark.parametrize(
+    "name", ["threadripper_3990x", "epyc_9654", "xeon_8480", "amd_epyc_vm", "intel_xeon_vm"]
+)
 def test_what_ships_has_a_source_for_each_figure(name: str) -> None:
     machine = find_machine(name, Path(), "machine")
     assert set(machine.sources) == set(FIGURES)
