@@ -64,6 +64,13 @@ def _measured(models: Sequence[Mapping[str, Any]]) -> list[str]:
             "A profile of one level was measured alone: no level could be told apart from it, or "
             "none was asked for, so it says nothing of a second version.",
         ]
+    if any(model["co_runner"] == "evictors" for model in models):
+        lines += [
+            "",
+            "Evictors stand in for co-runners where no bubble of the machine's own disturbs anybody: "
+            "a share of the weights isn't in any cache when it is read. Activations are, and memory "
+            "has all its bandwidth, so other machines' layers may lose more, and gain more.",
+        ]
     disturbed = [model["model"] for model in models if model["disturbed"]]
     if disturbed:
         lines += ["", f"Disturbed while they were measured: {', '.join(disturbed)}."]

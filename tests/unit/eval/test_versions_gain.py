@@ -104,6 +104,7 @@ def test_the_command_writes_both_files(tmp_path: Path) -> None:
     page = (out / "versions_gain.md").read_text()
     assert "| tiny | 2 | 1 | bubbles | 0.00, 0.40, 0.90 | 1 | 57% |" in page
     # A whole run takes 122 us instead of 60; the layers with one version 121 instead of 81.
+    assert "Evictors stand in" not in page
     assert "| tiny | 1 | 103.3% | 0.00% | 49.38% | 0.00% |" in page
     assert "120% | `matmul_rows` 50, 60, 110<br>`matmul_columns` 60, 65, 70 |" in page
     (first, second) = tiny["disturbed_layers"]["layers"]
