@@ -77,6 +77,7 @@ def measured(record: CalibrationRecord) -> dict[str, Any]:
     return {
         "machine": record.header.machine,
         "artifacts": sorted(record.header.artifacts),
+        "co_runner": record.co_runner,
         "minutes": record.elapsed_s / 60,
         "rounds": steady.rounds,
         "rounds_kept": len(steady.kept),

@@ -29,8 +29,8 @@ all do that share its cache.
 _MEASURED = """\
 ## Measured: {cpu}, {cores} cores
 
-Layers of {artifacts}, {minutes:.0f} minutes; {rounds_kept} of {rounds} rounds kept, the control
-within {drift:.0%}. Levels up to {highest_level:.2f}, off by {noise:.3f}, usually.
+Layers of {artifacts} beside {co_runner}, {minutes:.0f} minutes; {rounds_kept} of {rounds} rounds
+kept, the control within {drift:.0%}. Levels up to {highest_level:.2f}, off by {noise:.3f}, usually.
 """
 
 _NOT_MEASURED = """\

@@ -67,9 +67,10 @@ def _measured(models: Sequence[Mapping[str, Any]]) -> list[str]:
     if any(model["co_runner"] == "evictors" for model in models):
         lines += [
             "",
-            "Evictors stand in for co-runners where no bubble of the machine's own disturbs anybody: "
-            "a share of the weights isn't in any cache when it is read. Activations are, and memory "
-            "has all its bandwidth, so other machines' layers may lose more, and gain more.",
+            "Evictors stand in for co-runners where no bubble of the machine's own disturbs "
+            "anybody: a share of the weights isn't in any cache when it is read. Activations are, "
+            "and memory has all its bandwidth, so other machines' layers may lose more, and gain "
+            "more.",
         ]
     disturbed = [model["model"] for model in models if model["disturbed"]]
     if disturbed:

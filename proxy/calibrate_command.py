@@ -178,12 +178,10 @@ def _record(path: Path, artifacts_are: dict[str, str], kind: CoRunner) -> Calibr
         return None
     record = CalibrationRecord.read(path)
     record.check_same(machine_facts(), artifacts_are)
-    evicting = any(each.evicted_millionths for each in record.header.settings)
-    made = "evictors" if evicting else BUBBLES
-    if made != kind:
+    if record.co_runner != kind:
         raise InputError(
-            f"{path}: is the record of a calibration with {made}; go on with --co-runner {made}, "
-            "or give another -o"
+            f"{path}: is the record of a calibration with {record.co_runner}; go on with "
+            f"--co-runner {record.co_runner}, or give another -o"
         )
     record.drop_cut_line()
     return record

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from veltair.proxy.co_runners import BUBBLES
 from veltair.proxy.grid import Setting
 from veltair.proxy.sources.reading import Reading
 from veltair.proxy.works import Work
@@ -20,6 +21,8 @@ from veltair.runtime.files import read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from veltair.proxy.co_runners import CoRunner
 
 SCHEMA = 1
 
@@ -159,6 +162,12 @@ class CalibrationRecord:
                     f"{self.path}: is the record of a calibration with another {what} "
                     f"({', '.join(differing)} differ); remove it, or give another -o"
                 )
+
+    @property
+    def co_runner(self) -> CoRunner:
+        """What disturbed."""
+        evicting = any(each.evicted_millionths for each in self.header.settings)
+        return "evictors" if evicting else BUBBLES
 
     @property
     def elapsed_s(self) -> float:
