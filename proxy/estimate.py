@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from veltair.proxy.proxy_file import Estimate, own_level
+from veltair.runtime._native import ipc
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -43,9 +43,7 @@ class SmoothLevel:
 
     def __init__(self, now_ns: int) -> None:
         """Begins without knowing anything."""
-        self._time_ns = now_ns
-        self._level = 0.0
-        self._weight = 0.0
+        self._smooth = ipc.SmoothLevel(now_ns)
 
     def add(self, estimate: Estimate, now_ns: int, memory_ns: float) -> Estimate:
         """Takes one in, and returns what is believed then.
@@ -55,9 +53,5 @@ class SmoothLevel:
             now_ns: not before that of the last one.
             memory_ns: after which one counts for a third, 1/e.
         """
-        kept = self._weight * math.exp((self._time_ns - now_ns) / memory_ns)
-        self._time_ns = now_ns
-        self._weight = kept + estimate.confidence
-        if estimate.confidence > 0:
-            self._level += (estimate.level - self._level) * estimate.confidence / self._weight
-        return Estimate(level=self._level, confidence=min(1.0, self._weight))
+        believed = self._smooth.add(estimate.level, estimate.confidence, now_ns, memory_ns)
+        return Estimate(level=believed.level, confidence=believed.confidence)

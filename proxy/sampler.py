@@ -2,7 +2,9 @@
 
 A thread in rank 0: each time a block has ended, but not more often than every PERIOD_NS, it reads
 what the blocks took (`sources/own.py`) and the counts of a source that a model was trained for, if
-there is one, estimates the level, and smooths it. While nothing runs it sleeps.
+there is one, estimates the level, and smooths it. While nothing runs it sleeps. Without trained
+models all of it is native code (`runtime/native/ipc/own_levels.h`): a look of Python's takes a core
+from the kernels for some 200 us, since nothing of it is in a cache.
 
 A source that fails is replaced by the next best that works; the last is always our own blocks.
 """
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from veltair.proxy.estimate import SmoothLevel, estimate_level
 from veltair.proxy.features import features
+from veltair.proxy.proxy_file import Estimate
 from veltair.proxy.sources import own
 from veltair.proxy.sources.choice import open_best, open_source
 from veltair.proxy.topology import cpu_ranges
@@ -26,19 +29,16 @@ from veltair.runtime.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from veltair.proxy.proxy_file import Estimate, ProxyFile
+    from veltair.proxy.proxy_file import ProxyFile
     from veltair.proxy.sources.computer import Computer
     from veltair.proxy.sources.reading import Reading, Source
 
 PERIOD_NS = 10_000_000
 OWN = "self"
 AUTO = "auto"
-_MEMORY_NS = 15_000_000  # so that a step is followed within 50 ms
-_LONGEST_MEMORY_NS = 1_000_000_000
 _IDLE_NS = 1_000_000_000  # between two looks at a server that is idle
 # A source that has not been read for so long has counted an idle server too.
 _LONGEST_READING_NS = 10 * PERIOD_NS
-_WRAP = 2**64
 _HIGHEST = 1000.0  # levels beyond don't fit, and tell nothing more
 
 _LOGGER = logging.getLogger(__name__)
@@ -68,20 +68,16 @@ class SegmentBlocks:
 
     def __init__(self, board: ipc.Board, places: Sequence[str], now_ns: int) -> None:
         """Begins; `places` names the core complexes."""
-        self._board = board
+        self._reader = ipc.BlockReader(board)
         self._places = places
         self._time_ns = now_ns
-        self._last = board.block_sums()
 
     def read(self, now_ns: int) -> tuple[Reading, own.Blocks]:
         """Returns the reading since the last one, and its sums over all places."""
-        sums = self._board.block_sums()
-        found = {
-            place: _difference(before, after)
-            for place, before, after in zip(self._places, self._last, sums, strict=True)
-        }
+        totals = self._reader.read()
+        found = {place: _blocks(ended) for place, ended in zip(self._places, totals, strict=True)}
         elapsed_ns = now_ns - self._time_ns
-        self._time_ns, self._last = now_ns, sums
+        self._time_ns = now_ns
         return own.reading(found, now_ns, elapsed_ns), sum(found.values(), own.Blocks())
 
 
@@ -107,6 +103,7 @@ class LevelSampler:
         self._clock = clock
         now_ns = clock()
         self._places = place_names(sampling.cpus, sampling.complexes)
+        self._own = ipc.OwnLevels(self._board, now_ns)
         self._blocks = SegmentBlocks(self._board, self._places, now_ns)
         self._smooth = [SmoothLevel(now_ns) for _ in range(1 + len(self._places))]
         self._failed: set[str] = set()
@@ -129,6 +126,7 @@ class LevelSampler:
     def stop(self) -> None:
         """Ends the thread and closes the source."""
         self._stopped.set()
+        self._own.stop()
         if self._thread.is_alive():
             self._board.wake_sampler()
             self._thread.join()
@@ -137,13 +135,16 @@ class LevelSampler:
     def sample(self) -> Estimate:
         """Reads, estimates and writes once; returns the level of the node."""
         now_ns = self._clock()
+        if self._sampling.file is None:
+            believed = self._own.sample(now_ns)
+            return Estimate(level=believed.level, confidence=believed.confidence)
         blocks, sums = self._blocks.read(now_ns)
         readings = [blocks]
         counted = self._counted(now_ns)
         if counted is not None:
             readings.append(counted)
         names = [OWN] if self._source is None else [OWN, self._source.name]
-        memory_ns = _memory_ns(sums)
+        memory_ns = ipc.level_memory_ns(sums.totals)
         places = (None, *self._places) if len(self._places) > 1 else (None,)
         levels = [
             smooth.add(
@@ -162,6 +163,9 @@ class LevelSampler:
         return levels[0]
 
     def _run(self) -> None:
+        if self._sampling.file is None:
+            self._own.follow(PERIOD_NS, _IDLE_NS)
+            return
         ended = 0
         while not self._stopped.is_set():
             busy = self._segment.cores_in_use > 0
@@ -231,20 +235,13 @@ def place_names(cpus: Sequence[int], complexes: Sequence[int]) -> list[str]:
     return [f"cores {cpu_ranges(cpus)}" for cpus in members.values()]
 
 
-def _memory_ns(sums: own.Blocks) -> float:
-    """How long an estimate counts: no shorter than the blocks, of which each is one."""
-    block_ns = sums.took_ns / sums.blocks if sums.blocks else 0.0
-    return min(max(_MEMORY_NS, block_ns), _LONGEST_MEMORY_NS)
-
-
-def _difference(before: ipc.BlockSums, after: ipc.BlockSums) -> own.Blocks:
-    excess = (after.excess - before.excess) % _WRAP
+def _blocks(ended: ipc.BlockTotals) -> own.Blocks:
     return own.Blocks(
-        blocks=(after.blocks - before.blocks) % _WRAP,
-        took_ns=(after.took_ns - before.took_ns) % _WRAP,
-        alone_ns=(after.alone_ns - before.alone_ns) % _WRAP,
-        excess=float(excess - _WRAP if excess >= _WRAP // 2 else excess) * ipc.SQUARE_NS,
-        weight=float((after.weight - before.weight) % _WRAP) * ipc.SQUARE_NS,
+        blocks=int(ended.blocks),
+        took_ns=int(ended.took_ns),
+        alone_ns=int(ended.alone_ns),
+        excess=ended.excess,
+        weight=ended.weight,
     )
 
 

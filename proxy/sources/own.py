@@ -8,23 +8,18 @@ it, so the level is the slow-down that fits the blocks best, by least squares.
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from veltair.proxy.sources.reading import Count, Missing, Reading, Scope, Stopwatch
+from veltair.runtime._native import ipc
 from veltair.runtime.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _ENOUGH = 8  # blocks a reading, of `block_slowdown`
-_NOISE = 0.05  # of a block's time, with nothing beside it
-# Of all blocks' times alike, since the profile was measured: a layer alone takes 2 to 5 % more or
-# less some minutes later, on virtual machines that nobody else seems to use.
-_DRIFT = 0.03
-_NEAR = 0.1  # an error of the level that is worth half the confidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,19 +51,23 @@ class Blocks:
         )
 
     @property
+    def totals(self) -> ipc.BlockTotals:
+        """The same, as native code takes them."""
+        return ipc.BlockTotals(
+            blocks=self.blocks,
+            took_ns=self.took_ns,
+            alone_ns=self.alone_ns,
+            excess=self.excess,
+            weight=self.weight,
+        )
+
+    @property
     def level_confidence(self) -> float:
         """From 0 to 1: less the more the blocks' noise is worth in levels.
 
-        As if all blocks were alike, the error is that of one's time over its sensitivity. Noise of
-        each by itself averages out over many; that the machine is faster or slower than it was when
-        it was profiled is in all of them, so blocks that nothing disturbs say little however many
-        there are.
+        The rule is in `runtime/native/ipc/own_levels.h`.
         """
-        if self.weight <= 0:
-            return 0.0
-        sensitivity = math.sqrt(self.blocks * self.weight) / self.alone_ns  # of the time alone
-        error = math.hypot(_NOISE / math.sqrt(self.blocks), _DRIFT) / sensitivity
-        return 1 / (1 + (error / _NEAR) ** 2)
+        return ipc.level_confidence(self.totals)
 
 
 class OwnBlocks:

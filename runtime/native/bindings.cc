@@ -35,6 +35,7 @@
 #include "native/ipc/client.h"
 #include "native/ipc/kernel_executor.h"
 #include "native/ipc/null_executor.h"
+#include "native/ipc/own_levels.h"
 #include "native/ipc/segment.h"
 #include "native/ipc/status.h"
 #include "native/ipc/worker.h"
@@ -1229,10 +1230,9 @@ void bind_ipc_records(nb::module_& m) {
 }
 
 void bind_levels(nb::module_& m) {
-  using veltair::ipc::BlockSums, veltair::sched::Measured;
+  using veltair::ipc::BlockTotals, veltair::ipc::LevelEstimate, veltair::sched::Measured;
   m.attr("MILLION") = veltair::sched::kMillion;
   m.attr("STALE_NS") = veltair::sched::kStaleNs;
-  m.attr("SQUARE_NS") = veltair::ipc::kSquareNs;
   nb::class_<Measured>(m, "Measured")
       .def(nb::new_([](int32_t slowdown, int32_t confidence, int64_t time_ns) {
              return Measured{.slowdown = slowdown, .confidence = confidence, .time_ns = time_ns};
@@ -1253,12 +1253,36 @@ void bind_levels(nb::module_& m) {
            }),
            nb::kw_only(), "core"_a, "took_ns"_a, "alone_ns"_a, "sensitivity_ns"_a,
            "highest_slowdown"_a);
-  nb::class_<BlockSums>(m, "BlockSums")
-      .def_ro("blocks", &BlockSums::blocks)
-      .def_ro("took_ns", &BlockSums::took_ns)
-      .def_ro("alone_ns", &BlockSums::alone_ns)
-      .def_ro("excess", &BlockSums::excess)
-      .def_ro("weight", &BlockSums::weight);
+  nb::class_<BlockTotals>(m, "BlockTotals")
+      .def(nb::new_(
+               [](double blocks, double took_ns, double alone_ns, double excess, double weight) {
+                 return BlockTotals{.blocks = blocks,
+                                    .took_ns = took_ns,
+                                    .alone_ns = alone_ns,
+                                    .excess = excess,
+                                    .weight = weight};
+               }),
+           nb::kw_only(), "blocks"_a, "took_ns"_a, "alone_ns"_a, "excess"_a, "weight"_a)
+      .def_ro("blocks", &BlockTotals::blocks)
+      .def_ro("took_ns", &BlockTotals::took_ns)
+      .def_ro("alone_ns", &BlockTotals::alone_ns)
+      .def_ro("excess", &BlockTotals::excess)
+      .def_ro("weight", &BlockTotals::weight);
+  m.def("level_confidence", &veltair::ipc::level_confidence, "totals"_a);
+  m.def("level_memory_ns", &veltair::ipc::level_memory_ns, "totals"_a);
+  nb::class_<LevelEstimate>(m, "LevelEstimate")
+      .def_ro("level", &LevelEstimate::level)
+      .def_ro("confidence", &LevelEstimate::confidence);
+  using veltair::ipc::SmoothLevel;
+  nb::class_<SmoothLevel>(m, "SmoothLevel")
+      .def(nb::init<int64_t>(), "now_ns"_a)
+      .def(
+          "add",
+          [](SmoothLevel& smooth, double level, double confidence, int64_t now_ns,
+             double memory_ns) {
+            return smooth.add({.level = level, .confidence = confidence}, now_ns, memory_ns);
+          },
+          "level"_a, "confidence"_a, "now_ns"_a, "memory_ns"_a);
   using veltair::ipc::LevelReport;
   nb::class_<LevelReport>(m, "LevelReport")
       .def_ro("measured", &LevelReport::measured)
@@ -1417,7 +1441,6 @@ void bind_board(nb::module_& m) {
           "worker"_a, "core"_a, "now_ns"_a, ReleaseGil())
       .def("await_blocks", &Board::await_blocks, "seen"_a, "timeout_ns"_a, ReleaseGil())
       .def("wake_sampler", &Board::wake_sampler, ReleaseGil())
-      .def("block_sums", &Board::block_sums, ReleaseGil())
       .def(
           "tell_levels",
           [](Board& b, const veltair::sched::Measured& node,
@@ -1426,6 +1449,15 @@ void bind_board(nb::module_& m) {
           "node"_a, "complexes"_a, "source"_a, ReleaseGil())
       .def("level_report", &Board::level_report, ReleaseGil())
       .def("check", &Board::check, ReleaseGil());
+  using veltair::ipc::BlockReader, veltair::ipc::OwnLevels;
+  nb::class_<BlockReader>(m, "BlockReader")
+      .def(nb::init<Board&>(), "board"_a, nb::keep_alive<1, 2>())
+      .def("read", &BlockReader::read, ReleaseGil());
+  nb::class_<OwnLevels>(m, "OwnLevels")
+      .def(nb::init<Board&, int64_t>(), "board"_a, "now_ns"_a, nb::keep_alive<1, 2>())
+      .def("sample", &OwnLevels::sample, "now_ns"_a, ReleaseGil())
+      .def("follow", &OwnLevels::follow, "period_ns"_a, "idle_ns"_a, ReleaseGil())
+      .def("stop", &OwnLevels::stop, ReleaseGil());
 }
 
 void bind_client(nb::module_& m) {
