@@ -1,9 +1,9 @@
 """Measures the interference level while a server's blocks run, and writes it where workers read it.
 
-A thread in rank 0: each time a block has ended, but not more often than every PERIOD_NS, it reads
-what the blocks took (`sources/own.py`) and the counts of a source that a model was trained for, if
-there is one, estimates the level, and smooths it. While nothing runs it sleeps. Without trained
-models all of it is native code (`runtime/native/ipc/own_levels.h`): a look of Python's takes a core
+A thread in rank 0: each time a block has ended, but not more often than every PERIOD_NS, or every
+third while the level stays as it is, it reads what the blocks took (`sources/own.py`) and the counts
+of a source that a model was trained for, if there is one, estimates the level, and smooths it. While
+nothing runs it sleeps. Without trained models all of it is native code (`runtime/native/ipc/own_levels.h`): a look of Python's takes a core
 from the kernels for some 200 us, since nothing of it is in a cache.
 
 A source that fails is replaced by the next best that works; the last is always our own blocks.
@@ -166,14 +166,14 @@ class LevelSampler:
         if self._sampling.file is None:
             self._own.follow(PERIOD_NS, _IDLE_NS)
             return
-        ended = 0
+        ended, level = 0, 0.0
         while not self._stopped.is_set():
             busy = self._segment.cores_in_use > 0
             before, ended = ended, self._board.await_blocks(ended, PERIOD_NS if busy else _IDLE_NS)
             if self._stopped.is_set() or (ended == before and not busy):
                 continue
-            self.sample()
-            self._stopped.wait(PERIOD_NS / 1e9)
+            level_before, level = level, self.sample().level
+            self._stopped.wait(ipc.next_look_ns(level - level_before, PERIOD_NS) / 1e9)
 
     def _counted(self, now_ns: int) -> Reading | None:
         """Returns the source's counts, or None where there are none of this moment."""

@@ -1270,6 +1270,7 @@ void bind_levels(nb::module_& m) {
       .def_ro("weight", &BlockTotals::weight);
   m.def("level_confidence", &veltair::ipc::level_confidence, "totals"_a);
   m.def("level_memory_ns", &veltair::ipc::level_memory_ns, "totals"_a);
+  m.def("next_look_ns", &veltair::ipc::next_look_ns, "change"_a, "period_ns"_a);
   nb::class_<LevelEstimate>(m, "LevelEstimate")
       .def_ro("level", &LevelEstimate::level)
       .def_ro("confidence", &LevelEstimate::confidence);

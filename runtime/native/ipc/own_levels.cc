@@ -17,6 +17,8 @@ constexpr double kDrift = 0.03;
 constexpr double kNear = 0.1;       // an error of the level that is worth half the confidence
 constexpr double kMemoryNs = 15e6;  // so that a step is followed within 50 ms
 constexpr double kLongestMemoryNs = 1e9;
+constexpr double kStep = 0.05;  // a change of the level that is followed closely
+constexpr int64_t kSteadyPeriods = 3;
 constexpr double kHighest = 1000.0;  // levels beyond don't fit, and tell nothing more
 
 double squares_between(uint64_t before, uint64_t after) {
@@ -69,6 +71,10 @@ double level_confidence(const BlockTotals& totals) {
 double level_memory_ns(const BlockTotals& totals) {
   const double block_ns = totals.blocks > 0 ? totals.took_ns / totals.blocks : 0;
   return std::clamp(block_ns, kMemoryNs, kLongestMemoryNs);
+}
+
+int64_t next_look_ns(double change, int64_t period_ns) {
+  return std::abs(change) > kStep ? period_ns : kSteadyPeriods * period_ns;
 }
 
 LevelEstimate SmoothLevel::add(const LevelEstimate& estimate, int64_t now_ns, double memory_ns) {
@@ -124,14 +130,16 @@ LevelEstimate OwnLevels::sample(int64_t now_ns) {
 
 void OwnLevels::follow(int64_t period_ns, int64_t idle_ns) {
   uint64_t ended = 0;
+  double level = 0;
   while (stopped_.load() == 0) {
     const bool busy = cores_in_use(board_.segment()) > 0;
     const uint64_t before = ended;
     ended = board_.await_blocks(ended, busy ? period_ns : idle_ns);
     if (stopped_.load() != 0) return;
     if (ended == before && !busy) continue;
-    sample(monotonic_ns());
-    futex_wait(stopped_, 0, period_ns);
+    const double before_level = level;
+    level = sample(monotonic_ns()).level;
+    futex_wait(stopped_, 0, next_look_ns(level - before_level, period_ns));
   }
 }
 

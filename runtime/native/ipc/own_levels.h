@@ -65,6 +65,9 @@ class BlockReader {
   std::vector<BlockSums> last_;
 };
 
+// When to look again, after a look that changed what is believed by so much.
+int64_t next_look_ns(double change, int64_t period_ns);
+
 // How long an estimate counts: no shorter than the blocks, of which each is one.
 double level_memory_ns(const BlockTotals& totals);
 
@@ -80,7 +83,8 @@ class OwnLevels {
   // Reads, estimates and tells once; returns the level of the node.
   LevelEstimate sample(int64_t now_ns);
   // Samples as blocks end, every `period_ns` at most, until `stop`; while none runs it looks every
-  // `idle_ns`.
+  // `idle_ns`, and while the level stays as it is every third period: each look takes a core from
+  // a kernel. A step is seen by the next look, and followed from there on.
   void follow(int64_t period_ns, int64_t idle_ns);
   void stop();
 

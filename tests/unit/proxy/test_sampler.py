@@ -273,6 +273,12 @@ def test_a_replaced_worker_is_watched(
     assert opened == [(77,)]
 
 
+def test_a_steady_level_is_looked_at_less_often() -> None:
+    assert ipc.next_look_ns(0.06, 10_000_000) == 10_000_000
+    assert ipc.next_look_ns(-0.06, 10_000_000) == 10_000_000
+    assert ipc.next_look_ns(0.04, 10_000_000) == 30_000_000
+
+
 def test_the_thread_samples_when_a_block_has_ended() -> None:
     node = Node()
     node.now_ns = 1
