@@ -1,10 +1,11 @@
 """Measures the interference level while a server's blocks run, and writes it where workers read it.
 
 A thread in rank 0: each time a block has ended, but not more often than every PERIOD_NS, or every
-third while the level stays as it is, it reads what the blocks took (`sources/own.py`) and the counts
-of a source that a model was trained for, if there is one, estimates the level, and smooths it. While
-nothing runs it sleeps. Without trained models all of it is native code (`runtime/native/ipc/own_levels.h`): a look of Python's takes a core
-from the kernels for some 200 us, since nothing of it is in a cache.
+third while the level stays as it is, it reads what the blocks took (`sources/own.py`) and the
+counts of a source that a model was trained for, if there is one, estimates the level, and smooths
+it. While nothing runs it sleeps. Without trained models all of it is native code
+(`runtime/native/ipc/own_levels.h`): a look of Python's takes a core from the kernels for some
+200 us, since nothing of it is in a cache.
 
 A source that fails is replaced by the next best that works; the last is always our own blocks.
 """

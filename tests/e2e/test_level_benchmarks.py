@@ -83,12 +83,13 @@ def test_level(artifact: Path, tmp_path: Path) -> None:
 
 def test_versions(artifact: Path, tmp_path: Path) -> None:
     short = ["--rounds", "2", "--run-s", "1", "--period-s", "0.3", "--levels", "0"]
-    options = [str(artifact), "--wide", "0", "--load", "0.2", *short]
+    options = [str(artifact), "--wide", "0", "--load", "0.2", "--co-runner", "evictors", *short]
     found = run("bench_versions", *options, file=tmp_path / "v.json")
     row = found["models"]["slow"]
     assert set(row["satisfied"]) == {"one version", "by the level"}
     assert all(0 <= share <= 1 for share in row["satisfied"].values())
     assert all(times["p50"] > 0 for times in row["mean_ms"].values())
     assert found["source"] == "self"
+    assert found["co_runner"] == "evictors"
     assert 0 <= found["level_unknown"] <= 1
     assert found["target_ms"]["slow"] > 0
