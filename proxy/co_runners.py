@@ -21,9 +21,8 @@ CoRunnerOption = Annotated[
     str,
     typer.Option(
         "--co-runner",
-        help="What interference is made with: bubbles, which move memory through the cache that "
-        "cores share, or evictors, which throw weights out of all caches: for machines whose cores "
-        "share a cache that they can't fill.",
+        help="What disturbs: bubbles, which move memory through the shared cache, or evictors, "
+        "which throw weights out of all caches, for where bubbles can't.",
     ),
 ]
 
