@@ -27,7 +27,7 @@ from veltair.proxy.calibration_record import CalibrationRecord
 from veltair.proxy.calibration_report import compared
 from veltair.proxy.observations import levels_of, noise_of, observations_of, table_of
 from veltair.proxy.principal_components import carried, components_of
-from veltair.proxy.training import best_subset, data_of, held_out, model_of, source_sets
+from veltair.proxy.training import best_subset, data_of, held_out, model_of, source_sets, uses_all
 from veltair.proxy.windows import windows_of
 from veltair.runtime.errors import InputError
 from veltair.runtime.files import write_whole
@@ -108,7 +108,8 @@ def accuracy_of(observations: Sequence[Observation]) -> dict[str, Any]:
     components = components_of(data)
     sets = [sources for sources in source_sets(table) if data_of(table, sources).features]
     models = {" + ".join(sources): model_of(data_of(table, sources)) for sources in sets}
-    best = max(sets, key=lambda sources: models[" + ".join(sources)].accuracy.r2)
+    used = [sources for sources in sets if uses_all(models[" + ".join(sources)], table)]
+    best = max(used, key=lambda sources: models[" + ".join(sources)].accuracy.r2)
     return {
         "rows": len(table.level),
         "layers": data.layers,

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from veltair.proxy.features import FEATURES, Features
+from veltair.runtime._native import ipc
 from veltair.runtime.errors import InputError
 from veltair.runtime.files import read_whole, write_whole
 from veltair.runtime.machine import machine_facts
@@ -29,7 +30,8 @@ class Estimate:
     """A level of interference.
 
     Attributes:
-        level: slow-down of the reference kernel, from 0.
+        level: slow-down of the reference kernel; of one moment it is below 0 where noise is all
+            there is.
         confidence: from 0, nothing is known, to 1. The level is 0 where it is 0.
         lacking: features that the model needs and that weren't there.
     """
@@ -101,7 +103,7 @@ class LinearModel(_Record, frozen=True, kw_only=True):
     layers: int
 
     def estimate(self, features: Features) -> Estimate:
-        """Estimates the level.
+        """Estimates the level of one moment: below 0 where noise is all there is.
 
         The confidence is that of the least of its features, times the share of the variance that
         the model explains, and less where a feature is beyond what was seen in training: there it
@@ -110,19 +112,30 @@ class LinearModel(_Record, frozen=True, kw_only=True):
         lacking = tuple(term.feature for term in self.terms if term.feature not in features)
         if lacking:
             return Estimate(level=0.0, confidence=0.0, lacking=lacking)
-        level = self.intercept
-        confidence, beyond = 1.0, 0.0
-        for term in self.terms:
-            seen = features[term.feature]
-            level += term.coefficient * (seen.value - term.mean) / term.scale
-            confidence = min(confidence, seen.confidence)
-            beyond = max(
-                beyond, (term.low - seen.value) / term.scale, (seen.value - term.high) / term.scale
-            )
-        confidence *= min(max(self.accuracy.r2, 0.0), 1.0) / (1.0 + beyond)
-        if confidence <= 0:
-            return Estimate(level=0.0, confidence=0.0)
-        return Estimate(level=min(max(level, 0.0), self.highest), confidence=confidence)
+        seen = (features[term.feature] for term in self.terms)
+        found = self.native.estimate(
+            [ipc.LevelFeature(value=each.value, confidence=each.confidence) for each in seen]
+        )
+        return Estimate(level=found.level, confidence=found.confidence)
+
+    @property
+    def native(self) -> ipc.LevelModel:
+        """The same for native code, which has the formula."""
+        return ipc.LevelModel(
+            terms=[
+                ipc.LevelTerm(
+                    mean=term.mean,
+                    scale=term.scale,
+                    coefficient=term.coefficient,
+                    low=term.low,
+                    high=term.high,
+                )
+                for term in self.terms
+            ],
+            intercept=self.intercept,
+            highest=self.highest,
+            trust=min(max(self.accuracy.r2, 0.0), 1.0),
+        )
 
 
 class ProxyFile(_Record, frozen=True, kw_only=True):
@@ -239,7 +252,7 @@ def own_level(features: Features) -> Estimate:
     seen = features.get("block_level")
     if seen is None or seen.confidence <= 0:
         return Estimate(level=0.0, confidence=0.0, lacking=("block_level",))
-    return Estimate(level=max(seen.value, 0.0), confidence=seen.confidence)
+    return Estimate(level=seen.value, confidence=seen.confidence)
 
 
 class _Head(msgspec.Struct):

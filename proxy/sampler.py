@@ -2,10 +2,10 @@
 
 A thread in rank 0: each time a block has ended, but not more often than every PERIOD_NS, or every
 third while the level stays as it is, it reads what the blocks took (`sources/own.py`) and the
-counts of a source that a model was trained for, if there is one, estimates the level, and smooths
-it. While nothing runs it sleeps. Without trained models all of it is native code
-(`runtime/native/ipc/own_levels.h`): a look of Python's takes a core from the kernels for some
-200 us, since nothing of it is in a cache.
+counts of a source whose model is more accurate than our own blocks', if there is one, estimates the
+level, and smooths it. While nothing runs it sleeps. Where our own blocks are all that is read, with
+a trained model of them or without, all of it is native code (`runtime/native/ipc/own_levels.h`): a
+look of Python's takes a core from the kernels for some 200 us, since nothing of it is in a cache.
 
 A source that fails is replaced by the next best that works; the last is always our own blocks.
 """
@@ -16,6 +16,7 @@ import logging
 import threading
 import time
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from veltair.proxy.estimate import SmoothLevel, estimate_level
@@ -41,6 +42,10 @@ _IDLE_NS = 1_000_000_000  # between two looks at a server that is idle
 # A source that has not been read for so long has counted an idle server too.
 _LONGEST_READING_NS = 10 * PERIOD_NS
 _HIGHEST = 1000.0  # levels beyond don't fit, and tell nothing more
+_OWN_FEATURES = {
+    "block_level": ipc.OwnFeature.LEVEL,
+    "block_slowdown": ipc.OwnFeature.SLOWDOWN,
+}
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -67,9 +72,9 @@ class Sampling:
 class SegmentBlocks:
     """The source of our own blocks, as a server's workers sum them in its segment."""
 
-    def __init__(self, board: ipc.Board, places: Sequence[str], now_ns: int) -> None:
-        """Begins; `places` names the core complexes."""
-        self._reader = ipc.BlockReader(board)
+    def __init__(self, levels: ipc.OwnLevels, places: Sequence[str], now_ns: int) -> None:
+        """Begins; `levels` reads the segment, and `places` names the core complexes."""
+        self._reader = levels
         self._places = places
         self._time_ns = now_ns
 
@@ -104,8 +109,8 @@ class LevelSampler:
         self._clock = clock
         now_ns = clock()
         self._places = place_names(sampling.cpus, sampling.complexes)
-        self._own = ipc.OwnLevels(self._board, now_ns)
-        self._blocks = SegmentBlocks(self._board, self._places, now_ns)
+        self._own = ipc.OwnLevels(self._board, now_ns, own_models(sampling.file))
+        self._blocks = SegmentBlocks(self._own, self._places, now_ns)
         self._smooth = [SmoothLevel(now_ns) for _ in range(1 + len(self._places))]
         self._failed: set[str] = set()
         self._pids: tuple[int, ...] = ()
@@ -136,7 +141,7 @@ class LevelSampler:
     def sample(self) -> Estimate:
         """Reads, estimates and writes once; returns the level of the node."""
         now_ns = self._clock()
-        if self._sampling.file is None:
+        if self._source is None:
             believed = self._own.sample(now_ns)
             return Estimate(level=believed.level, confidence=believed.confidence)
         blocks, sums = self._blocks.read(now_ns)
@@ -144,7 +149,7 @@ class LevelSampler:
         counted = self._counted(now_ns)
         if counted is not None:
             readings.append(counted)
-        names = [OWN] if self._source is None else [OWN, self._source.name]
+        names = [OWN] if self._source is None else [OWN, self._source.name]  # it may have failed
         memory_ns = ipc.level_memory_ns(sums.totals)
         places = (None, *self._places) if len(self._places) > 1 else (None,)
         levels = [
@@ -164,11 +169,11 @@ class LevelSampler:
         return levels[0]
 
     def _run(self) -> None:
-        if self._sampling.file is None:
-            self._own.follow(PERIOD_NS, _IDLE_NS)
-            return
         ended, level = 0, 0.0
         while not self._stopped.is_set():
+            if self._source is None:
+                self._own.follow(PERIOD_NS, _IDLE_NS)  # until it is stopped: no source comes back
+                return
             busy = self._segment.cores_in_use > 0
             before, ended = ended, self._board.await_blocks(ended, PERIOD_NS if busy else _IDLE_NS)
             if self._stopped.is_set() or (ended == before and not busy):
@@ -214,7 +219,8 @@ class LevelSampler:
             if wanted != AUTO and wanted not in self._failed:
                 self._source = open_source(wanted, cpus, self._pids, computer)
             else:
-                names = [name for name in file.ranked if name not in {OWN, *self._failed}]
+                better = takewhile(lambda name: name != OWN, file.ranked)
+                names = [name for name in better if name not in self._failed]
                 self._source = open_best(cpus, self._pids, computer, names).source
         except SourceError as error:
             _LOGGER.debug("no source beside our own blocks: %s", error)
@@ -234,6 +240,15 @@ def place_names(cpus: Sequence[int], complexes: Sequence[int]) -> list[str]:
     for cpu, index in zip(cpus, complexes, strict=True):
         members[index].append(cpu)
     return [f"cores {cpu_ranges(cpus)}" for cpus in members.values()]
+
+
+def own_models(file: ProxyFile | None) -> list[ipc.OwnModel]:
+    """Returns the models of a file that see nothing but our own blocks, for native code."""
+    return [
+        ipc.OwnModel([_OWN_FEATURES[term.feature] for term in model.terms], model.native)
+        for model in (() if file is None else file.models)
+        if all(term.feature in _OWN_FEATURES for term in model.terms)
+    ]
 
 
 def _blocks(ended: ipc.BlockTotals) -> own.Blocks:

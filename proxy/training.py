@@ -54,6 +54,7 @@ class Data:
         weight: float64[rows], the least confidence in each row.
         level: float64[rows].
         layer: int64[rows].
+        alone: bool[rows], whether there was nothing beside.
     """
 
     sources: tuple[str, ...]
@@ -62,6 +63,7 @@ class Data:
     weight: Floats
     level: Floats
     layer: NDArray[np.int64]
+    alone: NDArray[np.bool_]
 
     @property
     def layers(self) -> int:
@@ -84,6 +86,7 @@ class Data:
             weight=self.weight[rows],
             level=self.level[rows],
             layer=self.layer[rows],
+            alone=self.alone[rows],
         )
 
 
@@ -123,27 +126,33 @@ def data_of(table: Table, sources: Sequence[str], features: Sequence[str] = ()) 
         weight=weight[rows],
         level=table.level[rows],
         layer=table.layer[rows],
+        alone=table.alone[rows],
     )
 
 
 def linear(data: Data) -> Predict:
-    """Fits a linear model of all features by weighted least squares."""
-    means, scales = _standard(data)
-    fitted = LinearRegression().fit((data.values - means) / scales, data.level, data.weight)
-    return _clipped(data, lambda values: fitted.predict((values - means) / scales))
+    """Fits a linear model of all features by weighted least squares.
+
+    It is 0 where the features are at their mean with nothing beside. With a free intercept it is
+    more there, the more the noisier features are, and tells a server that runs alone of a level
+    that isn't there.
+    """
+    zero, scales = _standard(data)
+    fitted = _least_squares(data)
+    return _clipped(data, lambda values: fitted.predict((values - zero) / scales))
 
 
 def ridge(data: Data) -> Predict:
     """The same with a penalty on the coefficients, chosen within the data."""
-    means, scales = _standard(data)
+    zero, scales = _standard(data)
 
     def with_penalty(penalty: float) -> Fit:
         def fit(part: Data) -> Predict:
             # The penalty is on a weight of one a row, whatever the confidences are.
             weight = part.weight / part.weight.mean()
-            standard = (part.values - means) / scales
-            fitted = Ridge(alpha=penalty).fit(standard, part.level, weight)
-            return _clipped(part, lambda values: fitted.predict((values - means) / scales))
+            standard = (part.values - zero) / scales
+            fitted = Ridge(alpha=penalty, fit_intercept=False).fit(standard, part.level, weight)
+            return _clipped(part, lambda values: fitted.predict((values - zero) / scales))
 
         return fit
 
@@ -230,14 +239,15 @@ def model_of(data: Data) -> LinearModel:
     check_layers(data.layers)
     accuracy = cross_validated(best_subset, data)
     used = data.only(chosen_columns(data))
-    means, scales = _standard(used)
-    fitted = LinearRegression().fit((used.values - means) / scales, used.level, used.weight)
+    zero, scales = _standard(used)
+    means = used.values.mean(axis=0)
+    coefficients = _least_squares(used).coef_
     terms = tuple(
         Term(
             feature=name,
             mean=float(means[column]),
             scale=float(scales[column]),
-            coefficient=float(fitted.coef_[column]),
+            coefficient=float(coefficients[column]),
             low=float(used.values[:, column].min()),
             high=float(used.values[:, column].max()),
         )
@@ -246,7 +256,7 @@ def model_of(data: Data) -> LinearModel:
     return LinearModel(
         sources=data.sources,
         terms=terms,
-        intercept=float(fitted.intercept_),
+        intercept=float(coefficients @ ((means - zero) / scales)),
         highest=float(used.level.max()),
         accuracy=accuracy,
         rows=len(used.level),
@@ -269,14 +279,19 @@ def check_layers(count: int) -> None:
 
 
 def train(table: Table, machine: Mapping[str, str | int]) -> ProxyFile:
-    """Trains a model for each set of sources; those that explain hardly anything are left out.
+    """Trains a model for each set of sources.
+
+    Those that explain hardly anything are left out, and those that make no use of a source that
+    they would need: there is one without it.
 
     Raises:
         InputError: there are too few layers, or no model explains anything.
     """
     sets = [data_of(table, sources) for sources in source_sets(table)]
     models = [model_of(data) for data in sets if data.features]
-    useful = [model for model in models if model.accuracy.r2 >= _LEAST_R2]
+    useful = [
+        model for model in models if model.accuracy.r2 >= _LEAST_R2 and uses_all(model, table)
+    ]
     if not useful:
         named = ", ".join(sorted(set(table.sources))) or "no source"
         raise InputError(
@@ -295,9 +310,23 @@ def train(table: Table, machine: Mapping[str, str | int]) -> ProxyFile:
     )
 
 
+def uses_all(model: LinearModel, table: Table) -> bool:
+    """Whether a model has a feature of each of its sources."""
+    source_of = dict(zip(table.features, table.sources, strict=True))
+    return {source_of[term.feature] for term in model.terms} == set(model.sources)
+
+
 def _standard(data: Data) -> tuple[Floats, Floats]:
+    """The mean of each feature with nothing beside, and its standard deviation, above 0."""
     scales = data.values.std(axis=0)
-    return data.values.mean(axis=0), np.where(scales > 0, scales, 1.0)
+    zero = np.average(data.values[data.alone], axis=0, weights=data.weight[data.alone])
+    return zero, np.where(scales > 0, scales, 1.0)
+
+
+def _least_squares(data: Data) -> LinearRegression:
+    zero, scales = _standard(data)
+    standard = (data.values - zero) / scales
+    return LinearRegression(fit_intercept=False).fit(standard, data.level, data.weight)
 
 
 def _clipped(data: Data, predict: Predict) -> Predict:

@@ -19,8 +19,6 @@ from veltair.runtime.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_ENOUGH = 8  # blocks a reading, of `block_slowdown`
-
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks:
@@ -60,14 +58,6 @@ class Blocks:
             excess=self.excess,
             weight=self.weight,
         )
-
-    @property
-    def level_confidence(self) -> float:
-        """From 0 to 1: less the more the blocks' noise is worth in levels.
-
-        The rule is in `runtime/native/ipc/own_levels.h`.
-        """
-        return ipc.level_confidence(self.totals)
 
 
 class OwnBlocks:
@@ -136,13 +126,11 @@ def reading(sums: Mapping[str, Blocks], time_ns: int, elapsed_ns: int) -> Readin
     counts: list[Count] = []
     for where, blocks in sums.items():
         told = [("blocks", float(blocks.blocks), "blocks", 1.0)]
-        if blocks.blocks:
-            slowdown = blocks.took_ns / blocks.alone_ns - 1
-            enough = min(1.0, blocks.blocks / _ENOUGH)
-            told.append(("block_slowdown", slowdown, "ratio", enough))
-        if blocks.weight > 0:
-            level = blocks.excess / blocks.weight
-            told.append(("block_level", level, "ratio", blocks.level_confidence))
+        level, slowdown = ipc.own_features(blocks.totals)  # the rules are native code's
+        if slowdown.confidence > 0:
+            told.append(("block_slowdown", slowdown.value, "ratio", slowdown.confidence))
+        if level.confidence > 0:
+            told.append(("block_level", level.value, "ratio", level.confidence))
         counts += [
             Count(name=name, value=value, unit=unit, scope=scope, where=where, confidence=share)
             for name, value, unit, share in told

@@ -1268,7 +1268,55 @@ void bind_levels(nb::module_& m) {
       .def_ro("alone_ns", &BlockTotals::alone_ns)
       .def_ro("excess", &BlockTotals::excess)
       .def_ro("weight", &BlockTotals::weight);
-  m.def("level_confidence", &veltair::ipc::level_confidence, "totals"_a);
+  using veltair::ipc::LevelFeature, veltair::ipc::LevelModel, veltair::ipc::LevelTerm;
+  nb::class_<LevelFeature>(m, "LevelFeature")
+      .def(nb::new_([](double value, double confidence) {
+             return LevelFeature{.value = value, .confidence = confidence};
+           }),
+           nb::kw_only(), "value"_a, "confidence"_a)
+      .def_ro("value", &LevelFeature::value)
+      .def_ro("confidence", &LevelFeature::confidence);
+  m.def(
+      "own_features",
+      [](const BlockTotals& totals) {
+        const veltair::ipc::OwnFeatures found = veltair::ipc::own_features(totals);
+        return nb::make_tuple(found.level, found.slowdown);
+      },
+      "totals"_a);
+  nb::class_<LevelTerm>(m, "LevelTerm")
+      .def(
+          nb::new_([](double mean, double scale, double coefficient, double low, double high) {
+            return LevelTerm{
+                .mean = mean, .scale = scale, .coefficient = coefficient, .low = low, .high = high};
+          }),
+          nb::kw_only(), "mean"_a, "scale"_a, "coefficient"_a, "low"_a, "high"_a);
+  nb::class_<LevelModel>(m, "LevelModel")
+      .def(nb::new_(
+               [](std::vector<LevelTerm> terms, double intercept, double highest, double trust) {
+                 return LevelModel{.terms = std::move(terms),
+                                   .intercept = intercept,
+                                   .highest = highest,
+                                   .trust = trust};
+               }),
+           nb::kw_only(), "terms"_a, "intercept"_a, "highest"_a, "trust"_a)
+      .def(
+          "estimate",
+          [](const LevelModel& model, const std::vector<LevelFeature>& features) {
+            return model.estimate(features);
+          },
+          "features"_a);
+  using veltair::ipc::OwnModel;
+  nb::enum_<OwnModel::Feature>(m, "OwnFeature")
+      .value("LEVEL", OwnModel::Feature::kLevel)
+      .value("SLOWDOWN", OwnModel::Feature::kSlowdown);
+  nb::class_<OwnModel>(m, "OwnModel")
+      .def(nb::new_([](std::vector<OwnModel::Feature> features, const LevelModel& model) {
+             if (features.size() != model.terms.size()) {
+               throw std::invalid_argument("a model of own blocks has one feature for each term");
+             }
+             return OwnModel{.features = std::move(features), .model = model};
+           }),
+           "features"_a, "model"_a);
   m.def("level_memory_ns", &veltair::ipc::level_memory_ns, "totals"_a);
   m.def("next_look_ns", &veltair::ipc::next_look_ns, "change"_a, "period_ns"_a);
   nb::class_<LevelEstimate>(m, "LevelEstimate")
@@ -1450,12 +1498,11 @@ void bind_board(nb::module_& m) {
           "node"_a, "complexes"_a, "source"_a, ReleaseGil())
       .def("level_report", &Board::level_report, ReleaseGil())
       .def("check", &Board::check, ReleaseGil());
-  using veltair::ipc::BlockReader, veltair::ipc::OwnLevels;
-  nb::class_<BlockReader>(m, "BlockReader")
-      .def(nb::init<Board&>(), "board"_a, nb::keep_alive<1, 2>())
-      .def("read", &BlockReader::read, ReleaseGil());
+  using veltair::ipc::OwnLevels;
   nb::class_<OwnLevels>(m, "OwnLevels")
-      .def(nb::init<Board&, int64_t>(), "board"_a, "now_ns"_a, nb::keep_alive<1, 2>())
+      .def(nb::init<Board&, int64_t, std::vector<veltair::ipc::OwnModel>>(), "board"_a, "now_ns"_a,
+           "models"_a = std::vector<veltair::ipc::OwnModel>{}, nb::keep_alive<1, 2>())
+      .def("read", &OwnLevels::read, ReleaseGil())
       .def("sample", &OwnLevels::sample, "now_ns"_a, ReleaseGil())
       .def("follow", &OwnLevels::follow, "period_ns"_a, "idle_ns"_a, ReleaseGil())
       .def("stop", &OwnLevels::stop, ReleaseGil());

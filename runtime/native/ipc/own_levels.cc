@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "native/ipc/client.h"
 #include "native/ipc/futex.h"
@@ -17,7 +18,8 @@ constexpr double kDrift = 0.03;
 constexpr double kNear = 0.1;       // an error of the level that is worth half the confidence
 constexpr double kMemoryNs = 15e6;  // so that a step is followed within 50 ms
 constexpr double kLongestMemoryNs = 1e9;
-constexpr double kStep = 0.05;  // a change of the level that is followed closely
+constexpr double kEnoughBlocks = 8;  // to know a slow-down
+constexpr double kStep = 0.05;       // a change of the level that is followed closely
 constexpr int64_t kSteadyPeriods = 3;
 constexpr double kHighest = 1000.0;  // levels beyond don't fit, and tell nothing more
 
@@ -31,14 +33,6 @@ BlockTotals between(const BlockSums& before, const BlockSums& after) {
           .alone_ns = static_cast<double>(after.alone_ns - before.alone_ns),
           .excess = squares_between(before.excess, after.excess),
           .weight = squares_between(before.weight, after.weight)};
-}
-
-// By least squares: a block that nothing disturbs much says little, and one that memory holds up
-// all of it.
-LevelEstimate estimate_of(const BlockTotals& totals) {
-  const double confidence = level_confidence(totals);
-  if (confidence <= 0) return {};
-  return {.level = totals.excess / totals.weight, .confidence = confidence};
 }
 
 sched::Measured measured(const LevelEstimate& estimate, int64_t now_ns) {
@@ -68,6 +62,19 @@ double level_confidence(const BlockTotals& totals) {
   return 1 / (1 + std::pow(error / kNear, 2));
 }
 
+OwnFeatures own_features(const BlockTotals& totals) {
+  OwnFeatures found;
+  const double confidence = level_confidence(totals);
+  if (confidence > 0) {
+    found.level = {.value = totals.excess / totals.weight, .confidence = confidence};
+  }
+  if (totals.blocks > 0) {
+    found.slowdown = {.value = totals.took_ns / totals.alone_ns - 1,
+                      .confidence = std::min(1.0, totals.blocks / kEnoughBlocks)};
+  }
+  return found;
+}
+
 double level_memory_ns(const BlockTotals& totals) {
   const double block_ns = totals.blocks > 0 ? totals.took_ns / totals.blocks : 0;
   return std::clamp(block_ns, kMemoryNs, kLongestMemoryNs);
@@ -84,7 +91,7 @@ LevelEstimate SmoothLevel::add(const LevelEstimate& estimate, int64_t now_ns, do
   if (estimate.confidence > 0) {
     level_ += (estimate.level - level_) * estimate.confidence / weight_;
   }
-  return {.level = level_, .confidence = std::min(1.0, weight_)};
+  return {.level = std::max(level_, 0.0), .confidence = std::min(1.0, weight_)};
 }
 
 std::vector<BlockTotals> BlockReader::read() {
@@ -96,10 +103,25 @@ std::vector<BlockTotals> BlockReader::read() {
   return found;
 }
 
-OwnLevels::OwnLevels(Board& board, int64_t now_ns)
+OwnLevels::OwnLevels(Board& board, int64_t now_ns, std::vector<OwnModel> models)
     : board_(board),
       reader_(board),
+      models_(std::move(models)),
       smooth_(1 + board.segment().complexes().size(), SmoothLevel(now_ns)) {}
+
+LevelEstimate OwnLevels::estimate(const BlockTotals& totals) const {
+  const OwnFeatures found = own_features(totals);
+  std::vector<LevelFeature> features;
+  for (const OwnModel& each : models_) {
+    features.clear();
+    for (const OwnModel::Feature feature : each.features) {
+      features.push_back(feature == OwnModel::Feature::kLevel ? found.level : found.slowdown);
+    }
+    const LevelEstimate estimate = each.model.estimate(features);
+    if (estimate.confidence > 0) return estimate;
+  }
+  return {.level = found.level.value, .confidence = found.level.confidence};
+}
 
 LevelEstimate OwnLevels::sample(int64_t now_ns) {
   const std::vector<BlockTotals> totals = reader_.read();
@@ -112,16 +134,14 @@ LevelEstimate OwnLevels::sample(int64_t now_ns) {
   std::vector<sched::Measured> complexes;
   complexes.reserve(totals.size());
   for (size_t c = 0; c < totals.size(); ++c) {
-    LevelEstimate estimate = estimate_of(totals[c]);
-    node.level += estimate.level * estimate.confidence;
-    node.confidence += estimate.confidence;
-    told += totals[c].weight > 0 ? 1 : 0;
-    estimate.level = std::max(estimate.level, 0.0);
-    complexes.push_back(measured(smooth_[1 + c].add(estimate, now_ns, memory_ns), now_ns));
+    const LevelEstimate estimated = estimate(totals[c]);
+    node.level += estimated.level * estimated.confidence;
+    node.confidence += estimated.confidence;
+    told += estimated.confidence > 0 ? 1 : 0;
+    complexes.push_back(measured(smooth_[1 + c].add(estimated, now_ns, memory_ns), now_ns));
   }
-  if (node.confidence > 0) {
-    node = {.level = std::max(node.level / node.confidence, 0.0),
-            .confidence = node.confidence / told};
+  if (told > 0) {
+    node = {.level = node.level / node.confidence, .confidence = node.confidence / told};
   }
   const LevelEstimate believed = smooth_[0].add(node, now_ns, memory_ns);
   board_.tell_levels(measured(believed, now_ns), complexes, kSource);

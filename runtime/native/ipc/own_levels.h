@@ -7,13 +7,9 @@
 #include <vector>
 
 #include "native/ipc/board.h"
+#include "native/ipc/level_model.h"
 
 namespace veltair::ipc {
-
-struct LevelEstimate {
-  double level = 0;       // from 0
-  double confidence = 0;  // from 0, nothing is known, to 1
-};
 
 // Sums over blocks that ended within some time.
 struct BlockTotals {
@@ -32,9 +28,26 @@ struct BlockTotals {
 // is in all of them, so blocks that nothing disturbs say little however many there are.
 double level_confidence(const BlockTotals& totals);
 
+// What blocks tell: the level that fits them best by least squares, in which a block that nothing
+// disturbs much says little, and one that memory holds up all of it; and how much longer they took
+// than alone, (took / alone) - 1.
+struct OwnFeatures {
+  LevelFeature level;
+  LevelFeature slowdown;
+};
+OwnFeatures own_features(const BlockTotals& totals);
+
+// A trained model of these features alone.
+struct OwnModel {
+  enum class Feature { kLevel, kSlowdown };
+  std::vector<Feature> features;  // of each term
+  LevelModel model;
+};
+
 // A mean of estimates by their confidence, in which each counts less the older it is. Its
 // confidence falls as time passes without one, so that a level that nothing tells any more isn't
-// believed for long.
+// believed for long. What is believed is from 0; that estimates of nothing are as often below it as
+// above is why they aren't cut before.
 //
 // Thread-safety: none.
 class SmoothLevel {
@@ -71,15 +84,19 @@ int64_t next_look_ns(double change, int64_t period_ns);
 // How long an estimate counts: no shorter than the blocks, of which each is one.
 double level_memory_ns(const BlockTotals& totals);
 
-// Measures the level by our own blocks alone, and tells it to whoever decides.
+// Measures the level by our own blocks alone, and tells it to whoever decides. With trained models
+// it is the estimate of the first that has any confidence, else what fits the blocks.
 //
 // Thread-safety: one thread samples or follows; any may stop it. The board outlives it.
 class OwnLevels {
  public:
   static constexpr std::string_view kSource = "self";
 
-  OwnLevels(Board& board, int64_t now_ns);
+  // `models`: the most accurate first.
+  OwnLevels(Board& board, int64_t now_ns, std::vector<OwnModel> models = {});
 
+  // What ended since the last look, by core complex: for whoever has more than our own blocks.
+  std::vector<BlockTotals> read() { return reader_.read(); }
   // Reads, estimates and tells once; returns the level of the node.
   LevelEstimate sample(int64_t now_ns);
   // Samples as blocks end, every `period_ns` at most, until `stop`; while none runs it looks every
@@ -89,8 +106,11 @@ class OwnLevels {
   void stop();
 
  private:
+  LevelEstimate estimate(const BlockTotals& totals) const;
+
   Board& board_;
   BlockReader reader_;
+  std::vector<OwnModel> models_;
   std::vector<SmoothLevel> smooth_;  // the node's, then the complexes'
   std::atomic<uint32_t> stopped_{0};
 };

@@ -19,7 +19,7 @@ def seen(**counts: float) -> Features:
 
 def test_own_blocks_tell_where_nothing_is_trained() -> None:
     assert estimate_level(None, seen(block_level=0.3), ["self"]).level == pytest.approx(0.3)
-    assert estimate_level(None, seen(block_level=-0.3), ["self"]).level == 0
+    assert estimate_level(None, seen(block_level=-0.3), ["self"]).level == -0.3
     assert estimate_level(None, seen(block_slowdown=0.3), ["self"]).confidence == 0
 
 

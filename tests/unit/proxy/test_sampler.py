@@ -10,6 +10,7 @@ import pytest
 from proxy_models import count, linear_model, proxy_file, reading, term
 
 from veltair.proxy import sampler
+from veltair.proxy.features import features
 from veltair.proxy.sampler import LevelSampler, Sampling, place_names
 from veltair.proxy.sources.choice import Chosen
 from veltair.proxy.sources.computer import Computer
@@ -64,7 +65,7 @@ class Node:
         self.client = ipc.Client(self.segment)
         self.now_ns = 0
 
-    def run(self, level: float, blocks: int = 10, core: int = 0) -> None:
+    def run(self, level: float, blocks: int = 10, core: int = 0, sensitivity_ns: int = MS) -> None:
         """Runs blocks of 1 ms alone that take 1 ms longer at a slow-down of 1."""
         for _ in range(blocks):
             _, query = self.client.allocate(0)
@@ -74,7 +75,7 @@ class Node:
                 core=core,
                 took_ns=round(MS * (1 + level)),
                 alone_ns=MS,
-                sensitivity_ns=MS,
+                sensitivity_ns=sensitivity_ns,
                 highest_slowdown=1.0,
             )
             self.board.complete(0, "", 0, took)
@@ -224,6 +225,59 @@ def test_sources_that_nothing_was_trained_for_are_not_opened(
     assert Node().sampler(source="self", file=FILE).source == "self"
     assert Node().sampler(source="probe", file=FILE).source == "probe"
     assert Node().sampler().source == "self"
+
+
+OWN_MODEL = linear_model(
+    term("block_level", mean=0.0, scale=1.0, coefficient=0.8, low=-9, high=9),
+    term("block_slowdown", mean=0.0, scale=1.0, coefficient=0.4, low=-9, high=9),
+    sources=("self",),
+    r2=0.9,
+)
+
+
+def test_a_trained_model_of_own_blocks_is_read_without_another_source(
+    sources: dict[str, FakeSource],
+) -> None:
+    probe = linear_model(term("probe_step"), sources=("probe",), r2=0.5)
+    sources["probe"] = FakeSource("probe", [])
+    node = Node()
+    sampling = node.sampler(file=proxy_file(OWN_MODEL, probe))
+    assert sampling.source == "self"  # the probe's model is worse
+    node.pass_ms(20)
+    node.run(0.25)
+    found = sampling.sample()
+    blocks, slowdown = ipc.own_features(
+        ipc.BlockTotals(
+            blocks=10, took_ns=12.5 * MS, alone_ns=10 * MS, excess=2.5 * MS**2, weight=10 * MS**2
+        )
+    )
+    assert (blocks.value, slowdown.value) == (pytest.approx(0.25), pytest.approx(0.25))
+    expected = OWN_MODEL.estimate(features([reading_of(blocks, slowdown)]))
+    assert found.level == pytest.approx(expected.level, abs=1e-6)
+    assert found.level == pytest.approx(OWN_MODEL.intercept + (0.8 + 0.4) * 0.25)
+    assert found.confidence == pytest.approx(0.9 * BELIEVED)
+    # A block that nobody knows to be sensitive says nothing by this model, nor by itself.
+    node.pass_ms(200)
+    node.run(0.25, sensitivity_ns=0)
+    assert sampling.sample().confidence < 0.01
+
+
+def reading_of(blocks: ipc.LevelFeature, slowdown: ipc.LevelFeature) -> Reading:
+    return reading(
+        count("block_level", blocks.value, confidence=blocks.confidence),
+        count("block_slowdown", slowdown.value, confidence=slowdown.confidence),
+    )
+
+
+def test_noise_around_nothing_evens_out() -> None:
+    node = Node()
+    sampling = node.sampler()
+    node.pass_ms(20)
+    for look in range(40):
+        node.pass_ms(1)
+        node.run(0.2 if look % 2 else -0.2)
+        sampling.sample()
+    assert node.segment.level().slowdown < 0.02 * ipc.MILLION
 
 
 def test_a_source_that_fails_is_replaced_once(

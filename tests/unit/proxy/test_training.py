@@ -35,7 +35,8 @@ def table(
     """The level shows in the miss rate and the references; a third feature is the layer's own."""
     draw = np.random.default_rng(seed)
     layer = np.repeat(np.arange(layers), ROWS)
-    level = draw.uniform(0, 1, len(layer))
+    alone = np.arange(len(layer)) % ROWS == 0
+    level = np.where(alone, 0.0, draw.uniform(0, 1, len(layer)))
     references = draw.normal(0, 1, len(layer))
     miss_rate = effect * level + 0.5 * references + noise * draw.normal(0, 1, len(layer))
     own = draw.normal(0, 1, layers)[layer]
@@ -48,7 +49,7 @@ def table(
         confidence=np.ones_like(values),
         level=level,
         layer=layer,
-        alone=np.arange(len(layer)) % ROWS == 0,
+        alone=alone,
     )
 
 
@@ -110,10 +111,9 @@ def test_rows_and_columns_without_a_value_are_left_out() -> None:
     assert len(data.level) == LAYERS * ROWS - 1
 
 
-def test_what_is_trained_gives_the_levels_that_it_was_trained_on() -> None:
-    known = table()
-    trained = train(known, {"cpu": "c"})
-    assert [model.sources for model in trained.models][-1] == ("self",)
+def test_each_set_of_sources_has_a_model_that_uses_them() -> None:
+    trained = train(table(noise=0.3), {"cpu": "c"})
+    assert trained.models[0].sources == ("perf-task", "self")
     assert {model.sources for model in trained.models} == {
         ("perf-task",),
         ("self",),
@@ -121,6 +121,31 @@ def test_what_is_trained_gives_the_levels_that_it_was_trained_on() -> None:
     }
     ranks = [model.accuracy.r2 for model in trained.models]
     assert ranks == sorted(ranks, reverse=True)
+    # Blocks that add nothing to the counters aren't asked for beside them.
+    assert [model.sources for model in train(table(), {}).models] == [("perf-task",), ("self",)]
+
+
+def test_a_server_that_runs_alone_is_told_of_no_level() -> None:
+    # Where features are as noisy, a model with a free intercept would tell of 0.26 there.
+    noisy = table(noise=0.3)
+    model = train(noisy, {}).model_for("perf-task")
+    assert model is not None
+    told = [
+        model.estimate(
+            {
+                name: Feature(value=float(value), confidence=1.0)
+                for name, value in zip(NAMES, row, strict=True)
+            }
+        ).level
+        for row in noisy.values
+    ]
+    assert np.mean(np.array(told)[noisy.alone]) == pytest.approx(0.0, abs=0.01)
+    assert model.intercept == pytest.approx(np.mean(told), abs=0.01)
+
+
+def test_what_is_trained_gives_the_levels_that_it_was_trained_on() -> None:
+    known = table()
+    trained = train(known, {"cpu": "c"})
     model = trained.model_for("perf-task")
     assert model is not None
     assert (model.rows, model.layers) == (LAYERS * ROWS, LAYERS)

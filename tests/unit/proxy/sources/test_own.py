@@ -6,6 +6,7 @@ import pytest
 
 from veltair.proxy.sources.own import Blocks, OwnBlocks, reading
 from veltair.proxy.sources.reading import Scope
+from veltair.runtime._native import ipc
 from veltair.runtime.errors import InputError
 
 
@@ -59,7 +60,8 @@ def test_a_level_is_believed_by_the_sensitivity_of_its_blocks() -> None:
 
 def test_any_number_of_blocks_that_nothing_disturbs_says_little() -> None:
     many = Blocks(blocks=1_000_000, took_ns=10**12, alone_ns=10**12, weight=1_000_000 * 5e4**2)
-    assert many.level_confidence == pytest.approx(1 / (1 + 6**2), rel=0.01)
+    level, _ = ipc.own_features(many.totals)
+    assert level.confidence == pytest.approx(1 / (1 + 6**2), rel=0.01)
 
 
 def test_places_are_core_complexes() -> None:
