@@ -159,6 +159,15 @@ def measure() -> None:
         *("veltair.eval.bench_level", FOLDER / SERVED / SERVED, *DISTURBED),
         *("--json", RESULTS / "level.json"),
     )
+    trained = FOLDER / "proxy.json"
+    run(
+        *("veltair.runtime.cli", "calibrate", "-o", trained, "--minutes", "7"),
+        *("--co-runner", "evictors"),
+    )
+    run(
+        *("veltair.eval.bench_level", FOLDER / SERVED / SERVED, *DISTURBED),
+        *("--proxy", trained, "--json", RESULTS / "level_trained.json"),
+    )
     run(
         *("veltair.runtime.cli", "loadgen", "--repository", FOLDER / SERVED, "--model", SERVED),
         *("--qps", QPS, "--duration", "30", "--json", RESULTS / "loadgen.json"),
@@ -527,6 +536,13 @@ def _probe_rows(result: Result) -> Iterator[Row]:
     )
 
 
+def _trained_level_rows(result: Result) -> Iterator[Row]:
+    for row in _level_rows(result):
+        yield replace(
+            row, what=f"{row.what}, with a trained `proxy.json`", source="level_trained.json"
+        )
+
+
 def _level_rows(result: Result) -> Iterator[Row]:
     block = result["block"]
     yield Row(
@@ -575,6 +591,7 @@ _ROWS = {
     "loadgen_check.json": _loadgen_check_rows,
     "probe.json": _probe_rows,
     "level.json": _level_rows,
+    "level_trained.json": _trained_level_rows,
 }
 
 if __name__ == "__main__":

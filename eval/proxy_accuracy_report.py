@@ -14,7 +14,8 @@ Made by `{command}`, revision {revision}.
 Every figure is of layers that the model hasn't seen: cross-validated by layer, features and
 penalties chosen within the other folds. R2 and mean absolute error (in levels) over all folds, in
 brackets the lowest and the highest fold. `two`: the L3's miss rate and accesses, the paper's two
-counters. `chosen`: the best linear model of at most three features. `all`, `ridge`: linear in all
+counters. `told`: the level that fits our own blocks, as it is. `chosen`: the best linear model of
+at most three features, or what is told, if that does as well. `all`, `ridge`: linear in all
 features. `boosted`: trees, the bound of what the data holds.
 """
 

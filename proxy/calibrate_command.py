@@ -25,7 +25,7 @@ from veltair.proxy.co_runners import BUBBLES, CoRunnerOption, choose_co_runner
 from veltair.proxy.disturber import Disturber
 from veltair.proxy.ending import ended_by_signals
 from veltair.proxy.grid import evicting_settings, footprints, settings
-from veltair.proxy.levels import exposed_reference, l3_bytes_of, reference_of
+from veltair.proxy.levels import l3_bytes_of, reference_beside
 from veltair.proxy.observations import OWN, observations_of, table_of
 from veltair.proxy.sources.computer import Computer
 from veltair.proxy.sources.kinds import KINDS, Works
@@ -88,22 +88,16 @@ def command(
         bar.stage("loading", 1)
         runner = Runner(folders, sides.quiet)
         facts, cpu = machine_facts(), sides.quiet[0]
-        sizes: Sequence[int] = ()
-        memory = None
-        if kind == BUBBLES:
-            sizes = footprints(l3_bytes_of(facts), sides.per_cache)
-            reference = reference_of(facts, cpu)
-        else:
-            exposed = held.enter_context(exposed_reference(facts, cpu))
-            reference, memory = exposed.kernel, exposed.memory
-        disturber = held.enter_context(Disturber(sides.bubbles, sizes, folders, memory))
+        reference = held.enter_context(reference_beside(kind, facts, cpu))
+        sizes = footprints(l3_bytes_of(facts), sides.per_cache) if kind == BUBBLES else ()
+        disturber = held.enter_context(Disturber(sides.bubbles, sizes, folders, reference.victims))
         if record is None:
             header = _header(runner, disturber, sizes, artifacts_are, tuple(sources), minutes)
             record = CalibrationRecord.begin(record_path(output), header)
         bench = Bench(
             runner=runner,
             disturber=disturber,
-            reference=reference,
+            reference=reference.kernel,
             sources=sources,
         )
         try:

@@ -8,7 +8,16 @@ import numpy as np
 
 from veltair.proxy.observations import levels_of
 from veltair.proxy.principal_components import carried, components_of
-from veltair.proxy.training import KINDS, PAPERS_TWO, cross_validated, data_of, linear, source_sets
+from veltair.proxy.training import (
+    KINDS,
+    OWN_LEVEL,
+    PAPERS_TWO,
+    as_told,
+    cross_validated,
+    data_of,
+    linear,
+    source_sets,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -50,7 +59,8 @@ def lines_of(
 def compared(table: Table, sources: Sequence[str]) -> dict[str, Accuracy]:
     """Returns how well each kind of model does with some sources, by its name.
 
-    `two` is the paper's, of two counters, where these sources have them.
+    `two` is the paper's, of two counters, and `told` what fits our own blocks, as it is, where
+    these sources have them.
     """
     data = data_of(table, sources)
     if not data.features:
@@ -60,6 +70,8 @@ def compared(table: Table, sources: Sequence[str]) -> dict[str, Accuracy]:
         if set(names) <= set(data.features):
             found["two"] = cross_validated(linear, data_of(table, sources, names))
             break
+    if OWN_LEVEL in data.features:
+        found["told"] = cross_validated(as_told, data)
     return found | {kind: cross_validated(fit, data) for kind, fit in KINDS.items()}
 
 

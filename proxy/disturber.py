@@ -37,7 +37,7 @@ class Disturber:
         cpus: Sequence[int],
         footprints: Sequence[int],
         folders: Sequence[Path],
-        reference: Victim | None = None,
+        reference: Sequence[Victim] = (),
     ) -> None:
         """Starts it.
 
@@ -45,7 +45,7 @@ class Disturber:
             cpus: that it keeps busy while it disturbs.
             footprints: in bytes, of the bubbles on each of these.
             folders: of the artifacts whose layers it can run, or evict.
-            reference: memory of the reference kernel, if that is to be evicted.
+            reference: memory of the reference kernel, where that is to be evicted.
 
         Raises:
             VeltairError: it can't be made ready; the message is its own.
@@ -54,7 +54,7 @@ class Disturber:
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(
             target=_serve,
-            args=(theirs, tuple(cpus), tuple(footprints), tuple(folders), reference),
+            args=(theirs, tuple(cpus), tuple(footprints), tuple(folders), tuple(reference)),
             daemon=True,
         )
         self._process.start()
@@ -132,7 +132,7 @@ class _Served:
         cpus: Sequence[int],
         footprints: Sequence[int],
         folders: Sequence[Path],
-        reference: Victim | None,
+        reference: tuple[Victim, ...],
     ) -> None:
         self._cpus = cpus
         self._runner = Runner(folders, cpus)
@@ -150,10 +150,7 @@ class _Served:
 
     def evict(self, millionths: int, work: Work | None) -> None:
         self.rest()
-        if work is not None:
-            victims = self._runner.weights(work)
-        else:
-            victims = [self._reference] if self._reference else []
+        victims = self._runner.weights(work) if work is not None else self._reference
         if victims:
             evictors = self._evicting.enter_context(Evictors(self._cpus, victims))
             evictors.set_rate(millionths)
@@ -183,7 +180,7 @@ def _serve(
     cpus: Sequence[int],
     footprints: Sequence[int],
     folders: Sequence[Path],
-    reference: Victim | None,
+    reference: tuple[Victim, ...],
 ) -> None:
     """Answers requests until the other end is closed, as it is too when its process ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -83,7 +83,7 @@ class Evictors(CoRunners):
 
     def evicted_bytes(self) -> list[int]:
         """Returns how many bytes each has flushed since its rate was last set, again and again."""
-        return [evictor.reading().bytes for evictor in self._evictors]
+        return [evictor.evicted_bytes() for evictor in self._evictors]
 
 
 def _size(path: Path) -> int:

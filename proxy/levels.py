@@ -115,67 +115,63 @@ def calibrate(cpus: Sequence[int], wanted: int, kind: CoRunner = BUBBLES) -> Cal
     facts = machine_facts()
     footprint_bytes = 0
     with ExitStack() as held:
+        reference = held.enter_context(reference_beside(kind, facts, sides.quiet[0]))
         disturbing: CoRunners
         if kind == BUBBLES:
             footprint_bytes = min(l3_bytes_of(facts) // sides.per_cache, _MOST_FOOTPRINT_BYTES)
-            reference = reference_of(facts, sides.quiet[0])
             disturbing = held.enter_context(Bubbles(sides.bubbles, footprint_bytes))
         else:
-            exposed = held.enter_context(exposed_reference(facts, sides.quiet[0]))
-            reference = exposed.kernel
-            disturbing = held.enter_context(Evictors(sides.bubbles, [exposed.memory]))
-        sweep = _measured(disturbing, reference, _sweep_rates(disturbing))
-        chosen = _measured(disturbing, reference, rates_for(sweep, wanted))
+            disturbing = held.enter_context(Evictors(sides.bubbles, reference.victims))
+        sweep = _measured(disturbing, reference.kernel, _sweep_rates(disturbing))
+        chosen = _measured(disturbing, reference.kernel, rates_for(sweep, wanted))
     return Calibration(
         kind=kind,
         footprint_bytes=footprint_bytes,
-        reference_bytes=reference.working_set_bytes,
+        reference_bytes=reference.kernel.working_set_bytes,
         curve=told_apart(chosen),
         highest=max(*sweep.slowdowns, *chosen.slowdowns),
         sides=sides,
     )
 
 
-def reference_of(facts: Mapping[str, str | int], cpu: int) -> proxy.Reference:
-    """Returns the kernel whose slow-down is the level.
-
-    Args:
-        facts: of the machine.
-        cpu: where it runs.
-    """
-    return proxy.Reference(cpu, _working_set_bytes(facts))
-
-
 @dataclass(frozen=True, kw_only=True)
-class ExposedReference:
-    """A reference kernel whose memory evictors can reach, also those of other processes.
+class LevelReference:
+    """The kernel whose slow-down is the level.
 
     Attributes:
         kernel: itself.
-        memory: that it reads.
+        victims: what it reads, for evictors, also of other processes; none beside bubbles, which
+            reach it wherever it is.
     """
 
     kernel: proxy.Reference
-    memory: Victim
+    victims: tuple[Victim, ...] = ()
 
 
 @contextmanager
-def exposed_reference(facts: Mapping[str, str | int], cpu: int) -> Iterator[ExposedReference]:
-    """Makes one, as `reference_of`; its memory goes at the end of the block."""
-    size = _working_set_bytes(facts)
+def reference_beside(
+    kind: CoRunner, facts: Mapping[str, str | int], cpu: int
+) -> Iterator[LevelReference]:
+    """Makes the reference kernel; its memory goes at the end of the block.
+
+    Args:
+        kind: of what disturbs.
+        facts: of the machine.
+        cpu: where it runs.
+    """
+    l2_bytes = int(facts.get("l2_bytes", _DEFAULT_L2_BYTES))
+    size = min(l2_bytes * _L2_SIZES, l3_bytes_of(facts))
+    if kind == BUBBLES:
+        yield LevelReference(kernel=proxy.Reference(cpu, size))
+        return
     file = os.memfd_create("veltair-reference")
     try:
         os.posix_fallocate(file, 0, size)
         path = Path(f"/proc/{os.getpid()}/fd/{file}")
         kernel = proxy.Reference(cpu, str(path), size)
-        yield ExposedReference(kernel=kernel, memory=Victim.whole(path))
+        yield LevelReference(kernel=kernel, victims=(Victim.whole(path),))
     finally:
         os.close(file)
-
-
-def _working_set_bytes(facts: Mapping[str, str | int]) -> int:
-    l2_bytes = int(facts.get("l2_bytes", _DEFAULT_L2_BYTES))
-    return min(l2_bytes * _L2_SIZES, l3_bytes_of(facts))
 
 
 def l3_bytes_of(facts: Mapping[str, str | int]) -> int:

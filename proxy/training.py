@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 # The L3 miss rate and the L3 accesses, as a core, or a unit that cores share, counts them.
 PAPERS_TWO = (("llc_miss_rate", "llc_references_per_cycle"), ("l3_miss_rate", "l3_access_rate"))
+OWN_LEVEL = "block_level"
 FEWEST_LAYERS = 4
 _FOLDS = 5
 _INNER_FOLDS = 4
@@ -130,34 +131,60 @@ def data_of(table: Table, sources: Sequence[str], features: Sequence[str] = ()) 
     )
 
 
-def linear(data: Data) -> Predict:
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A linear model, which is 0 at a point.
+
+    Attributes:
+        columns: that it takes of what it is given.
+        zero: float64[columns], where it is 0.
+        slopes: float64[columns], levels a unit.
+        highest: level in training: it tells none above, and none below 0.
+    """
+
+    columns: Sequence[int]
+    zero: Floats
+    slopes: Floats
+    highest: float
+
+    def __call__(self, values: Floats) -> Floats:
+        """Returns the level of each row."""
+        levels = (values[:, self.columns] - self.zero) @ self.slopes
+        return np.asarray(levels.clip(0.0, self.highest))
+
+
+def linear(data: Data) -> Line:
     """Fits a linear model of all features by weighted least squares.
 
     It is 0 where the features are at their mean with nothing beside. With a free intercept it is
     more there, the more the noisier features are, and tells a server that runs alone of a level
     that isn't there.
     """
-    zero, scales = _standard(data)
-    fitted = _least_squares(data)
-    return _clipped(data, lambda values: fitted.predict((values - zero) / scales))
+    return _fitted(data, LinearRegression(fit_intercept=False), data)
 
 
-def ridge(data: Data) -> Predict:
+def ridge(data: Data) -> Line:
     """The same with a penalty on the coefficients, chosen within the data."""
-    zero, scales = _standard(data)
 
     def with_penalty(penalty: float) -> Fit:
-        def fit(part: Data) -> Predict:
-            # The penalty is on a weight of one a row, whatever the confidences are.
-            weight = part.weight / part.weight.mean()
-            standard = (part.values - zero) / scales
-            fitted = Ridge(alpha=penalty, fit_intercept=False).fit(standard, part.level, weight)
-            return _clipped(part, lambda values: fitted.predict((values - zero) / scales))
-
-        return fit
+        return lambda part: _fitted(part, Ridge(alpha=penalty, fit_intercept=False), data)
 
     scores = [cross_validated(with_penalty(each), data, _INNER_FOLDS).r2 for each in _PENALTIES]
-    return with_penalty(_PENALTIES[int(np.argmax(scores))])(data)
+    penalty = _PENALTIES[int(np.argmax(scores))]
+    return _fitted(data, Ridge(alpha=penalty, fit_intercept=False), data)
+
+
+def as_told(data: Data) -> Line:
+    """Takes the level that fits our own blocks as it is, as a server does without a model.
+
+    What is trained must do better: where blocks are noisy least squares believe them too little.
+    """
+    return Line(
+        columns=[data.features.index(OWN_LEVEL)],
+        zero=np.zeros(1),
+        slopes=np.ones(1),
+        highest=float(data.level.max()),
+    )
 
 
 def boosted(data: Data) -> Predict:
@@ -166,20 +193,15 @@ def boosted(data: Data) -> Predict:
         n_estimators=200, max_depth=3, learning_rate=0.05, subsample=0.7, random_state=_SEED
     )
     fitted = trees.fit(data.values, data.level, data.weight)
-    return _clipped(data, fitted.predict)
+    highest = float(data.level.max())
+    return lambda values: np.asarray(fitted.predict(values).clip(0.0, highest))
 
 
-def best_subset(data: Data) -> Predict:
-    """Fits a linear model of the few features that do best within the data."""
-    columns = chosen_columns(data)
-    fitted = linear(data.only(columns))
-    return lambda values: fitted(values[:, columns])
+def best_subset(data: Data) -> Line:
+    """Fits the linear model of the few features that do best within the data.
 
-
-def chosen_columns(data: Data) -> list[int]:
-    """Returns the features of the best linear model of at most three, fewer where that does nearly.
-
-    Every subset is tried, cross-validated by layer.
+    Every subset of at most three is tried, cross-validated by layer; fewer are taken where they do
+    nearly as well, and the level that our own blocks tell as it is where that does.
     """
     most = min(_MOST_FEATURES, len(data.features))
     scored = [
@@ -188,8 +210,13 @@ def chosen_columns(data: Data) -> list[int]:
         for columns in itertools.combinations(range(len(data.features)), count)
     ]
     best = max(r2 for r2, _ in scored)
+    if OWN_LEVEL in data.features:
+        told = cross_validated(as_told, data, _INNER_FOLDS).r2
+        if told >= best - _NEARLY:
+            return as_told(data)
     good = [(r2, columns) for r2, columns in scored if r2 >= best - _NEARLY]
-    return list(min(good, key=lambda each: (len(each[1]), -each[0]))[1])
+    columns = min(good, key=lambda each: (len(each[1]), -each[0]))[1]
+    return replace(linear(data.only(columns)), columns=columns)
 
 
 KINDS: Mapping[str, Fit] = {
@@ -238,16 +265,15 @@ def model_of(data: Data) -> LinearModel:
     """
     check_layers(data.layers)
     accuracy = cross_validated(best_subset, data)
-    used = data.only(chosen_columns(data))
-    zero, scales = _standard(used)
-    means = used.values.mean(axis=0)
-    coefficients = _least_squares(used).coef_
+    line = best_subset(data)
+    used = data.only(line.columns)
+    means, scales = used.values.mean(axis=0), _scales(used)
     terms = tuple(
         Term(
             feature=name,
             mean=float(means[column]),
             scale=float(scales[column]),
-            coefficient=float(coefficients[column]),
+            coefficient=float(line.slopes[column] * scales[column]),
             low=float(used.values[:, column].min()),
             high=float(used.values[:, column].max()),
         )
@@ -256,8 +282,8 @@ def model_of(data: Data) -> LinearModel:
     return LinearModel(
         sources=data.sources,
         terms=terms,
-        intercept=float(coefficients @ ((means - zero) / scales)),
-        highest=float(used.level.max()),
+        intercept=float((means - line.zero) @ line.slopes),
+        highest=line.highest,
         accuracy=accuracy,
         rows=len(used.level),
         layers=used.layers,
@@ -316,23 +342,25 @@ def uses_all(model: LinearModel, table: Table) -> bool:
     return {source_of[term.feature] for term in model.terms} == set(model.sources)
 
 
-def _standard(data: Data) -> tuple[Floats, Floats]:
-    """The mean of each feature with nothing beside, and its standard deviation, above 0."""
-    scales = data.values.std(axis=0)
+def _fitted(data: Data, estimator: LinearRegression | Ridge, standard: Data) -> Line:
+    """Fits features that are standardised by those of `standard`."""
     zero = np.average(data.values[data.alone], axis=0, weights=data.weight[data.alone])
-    return zero, np.where(scales > 0, scales, 1.0)
+    scales = _scales(standard)
+    # A penalty is on a weight of one a row, whatever the confidences are.
+    weight = data.weight / data.weight.mean()
+    estimator.fit((data.values - zero) / scales, data.level, weight)
+    return Line(
+        columns=range(len(data.features)),
+        zero=zero,
+        slopes=estimator.coef_ / scales,
+        highest=float(data.level.max()),
+    )
 
 
-def _least_squares(data: Data) -> LinearRegression:
-    zero, scales = _standard(data)
-    standard = (data.values - zero) / scales
-    return LinearRegression(fit_intercept=False).fit(standard, data.level, data.weight)
-
-
-def _clipped(data: Data, predict: Predict) -> Predict:
-    """Levels as `LinearModel.estimate` gives them: within what was there in training."""
-    highest = float(data.level.max())
-    return lambda values: np.clip(predict(values), 0.0, highest)
+def _scales(data: Data) -> Floats:
+    """The standard deviation of each feature, above 0."""
+    scales = data.values.std(axis=0)
+    return np.where(scales > 0, scales, 1.0)
 
 
 def _scores(data: Data, predicted: Floats) -> tuple[float, float]:

@@ -1799,20 +1799,15 @@ void bind_proxy(nb::module_& parent) {
             new (self) proxy::Victim{std::move(path), file_bytes, begin_bytes, end_bytes};
           },
           "path"_a, "file_bytes"_a, "begin_bytes"_a, "end_bytes"_a);
-  nb::class_<proxy::EvictorReading>(m, "EvictorReading", "What an evictor has done at its share.")
-      .def_ro("bytes", &proxy::EvictorReading::bytes)
-      .def_ro("elapsed_ns", &proxy::EvictorReading::elapsed_ns);
   nb::class_<proxy::Evictor>(m, "Evictor", "A thread that throws memory out of the caches.")
       .def(nb::new_([](int cpu, const std::vector<proxy::Victim>& victims) {
              const nb::gil_scoped_release released;
              return std::make_shared<proxy::Evictor>(cpu, victims);
            }),
            "cpu"_a, "victims"_a)
-      .def_prop_ro("cpu", &proxy::Evictor::cpu)
-      .def_prop_ro("pages", &proxy::Evictor::pages)
       .def("set_share", &proxy::Evictor::set_share, "millionths"_a,
            nb::call_guard<nb::gil_scoped_release>())
-      .def("reading", &proxy::Evictor::reading);
+      .def("evicted_bytes", &proxy::Evictor::evicted_bytes);
   nb::class_<proxy::Reference>(m, "Reference", "The kernel that levels are reckoned by.")
       .def(nb::init<int, int64_t>(), "cpu"_a, "working_set_bytes"_a)
       .def(nb::init<int, const std::string&, int64_t>(), "cpu"_a, "path"_a, "working_set_bytes"_a)

@@ -117,10 +117,10 @@ void what_is_chosen_leaves_the_caches(const std::vector<int>& cpus) {
     evictor.set_share(Evictor::kWhole * share / 4);
     const int64_t count = lost_pages(8 * share - 1);
     CHECK(count <= 8 * share + 1);  // pages are whole
-    CHECK(evictor.reading().bytes > 0);
+    CHECK(evictor.evicted_bytes() > 0);
   }
   evictor.set_share(0);
-  CHECK(evictor.reading().bytes == 0);
+  CHECK(evictor.evicted_bytes() == 0);
 }
 
 void it_ends_amid_a_sweep(int cpu) {

@@ -55,11 +55,6 @@ void Evictor::set_share(int64_t millionths) {
   thread_.order(millionths);
 }
 
-EvictorReading Evictor::reading() const {
-  return {.bytes = evicting_.bytes.load(std::memory_order_relaxed),
-          .elapsed_ns = engine::now_ns() - thread_.begin_ns()};
-}
-
 Evictor::Evicting::Evicting(std::span<const Victim> victims) {
   for (const Victim& victim : victims) {
     if (victim.begin_bytes < 0 || victim.begin_bytes >= victim.end_bytes ||

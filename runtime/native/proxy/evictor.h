@@ -21,12 +21,6 @@ struct Victim {
   int64_t end_bytes = 0;
 };
 
-// What an evictor has done since its share was last set.
-struct EvictorReading {
-  int64_t bytes = 0;  // thrown out
-  int64_t elapsed_ns = 0;
-};
-
 // A thread pinned to one cpu that throws a share of its victims' pages out of all caches, the same
 // pages again and again, each every half a millisecond, or as often as it can.
 //
@@ -51,12 +45,12 @@ class Evictor {
   // a cpu that can't be used, engine::ArtifactError for a file that can't be mapped.
   Evictor(int cpu, std::span<const Victim> victims);
 
-  int cpu() const { return thread_.cpu(); }
   int64_t pages() const { return evicting_.pages; }  // of the victims
   // `millionths` of the pages; 0 puts it to sleep. Returns when the thread has taken it up. Throws
   // std::invalid_argument for what is beyond `kWhole`.
   void set_share(int64_t millionths);
-  EvictorReading reading() const;
+  // That were thrown out since the share was last set, again and again.
+  int64_t evicted_bytes() const { return evicting_.bytes.load(std::memory_order_relaxed); }
 
  private:
   struct Part {

@@ -14,8 +14,8 @@ from veltair.proxy.levels import (
     Curve,
     calibrate,
     curve_of,
-    exposed_reference,
     rates_for,
+    reference_beside,
     told_apart,
 )
 from veltair.runtime.errors import InputError
@@ -84,10 +84,14 @@ def test_evictors_make_levels_of_shares(tmp_path: Path) -> None:
         disturbing.set_rate(disturbing.highest_rate())
 
 
-def test_the_memory_of_an_exposed_reference_is_there_as_long_as_it_is() -> None:
-    with exposed_reference({"l2_bytes": 4096, "l3_bytes": 1 << 20}, CPUS[0]) as reference:
+def test_the_memory_of_a_reference_beside_evictors_is_there_as_long_as_it_is() -> None:
+    facts = {"l2_bytes": 4096, "l3_bytes": 1 << 20}
+    with reference_beside("bubbles", facts, CPUS[0]) as private:
+        assert private.kernel.working_set_bytes == 16384
+        assert private.victims == ()
+    with reference_beside("evictors", facts, CPUS[0]) as reference:
         assert reference.kernel.working_set_bytes == 16384
-        memory = reference.memory
+        (memory,) = reference.victims
         assert (memory.begin_bytes, memory.end_bytes) == (0, 16384)
         with Evictors(CPUS[-1:], [memory]) as evictors:
             evictors.set_rate(1_000_000)

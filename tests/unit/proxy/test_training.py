@@ -14,9 +14,11 @@ from veltair.proxy.principal_components import carried, components_of
 from veltair.proxy.proxy_file import ProxyFile, decoded
 from veltair.proxy.training import (
     KINDS,
+    OWN_LEVEL,
     PAPERS_TWO,
+    as_told,
+    best_subset,
     boosted,
-    chosen_columns,
     cross_validated,
     data_of,
     linear,
@@ -63,7 +65,7 @@ def test_a_linear_relation_is_found_on_unseen_layers() -> None:
 
 def test_only_the_features_that_carry_the_level_are_chosen() -> None:
     data = data_of(table(), ["perf-task"])
-    assert [data.features[column] for column in chosen_columns(data)] == list(PAPERS_TWO[0])
+    assert [data.features[column] for column in best_subset(data).columns] == list(PAPERS_TWO[0])
 
 
 def test_no_layer_is_in_both_halves() -> None:
@@ -123,6 +125,25 @@ def test_each_set_of_sources_has_a_model_that_uses_them() -> None:
     assert ranks == sorted(ranks, reverse=True)
     # Blocks that add nothing to the counters aren't asked for beside them.
     assert [model.sources for model in train(table(), {}).models] == [("perf-task",), ("self",)]
+
+
+def test_what_blocks_tell_is_taken_as_it_is_where_no_fit_does_better() -> None:
+    # Some layers' blocks are so noisy that they count for little, and yet lead a fit astray.
+    known = table()
+    draw = np.random.default_rng(2)
+    doubtful = known.layer % 2 == 1
+    known.values[:, 3] = known.level + 0.1 * draw.normal(0, 1, len(known.level))
+    known.values[doubtful, 3] += 30 * draw.normal(0, 1, doubtful.sum())
+    known.confidence[doubtful] = 0.01
+    data = data_of(known, ["self"])
+    assert cross_validated(linear, data).r2 < 0.6
+    assert cross_validated(as_told, data).r2 > 0.8
+    model = train(known, {}).model_for("self")
+    assert model is not None
+    assert [term.feature for term in model.terms] == [OWN_LEVEL]
+    assert model.accuracy == cross_validated(as_told, data)
+    seen = {OWN_LEVEL: Feature(value=0.3, confidence=1.0)}
+    assert model.estimate(seen).level == pytest.approx(0.3)
 
 
 def test_a_server_that_runs_alone_is_told_of_no_level() -> None:

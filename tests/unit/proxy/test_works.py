@@ -142,7 +142,7 @@ def test_a_disturber_evicts_what_a_layer_reads(tiny: tuple[Path, Manifest]) -> N
     assert grid[0] == ALONE
     assert [each.evicted_millionths for each in grid[1:9]] == [125_000 * i for i in range(1, 9)]
     assert grid[9].neighbour == measured
-    with Disturber([CPU], [], [folder], Victim.whole(folder / "weights.bin")) as disturber:
+    with Disturber([CPU], [], [folder], [Victim.whole(folder / "weights.bin")]) as disturber:
         for work in (None, measured):
             grid[8].begin(disturber, work)
         disturber.rest()
