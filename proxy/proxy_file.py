@@ -113,29 +113,35 @@ class LinearModel(_Record, frozen=True, kw_only=True):
         if lacking:
             return Estimate(level=0.0, confidence=0.0, lacking=lacking)
         seen = (features[term.feature] for term in self.terms)
-        found = self.native.estimate(
-            [ipc.LevelFeature(value=each.value, confidence=each.confidence) for each in seen]
+        found = ipc.estimate_level(
+            self.native_line,
+            self.native_terms,
+            [ipc.LevelFeature(value=each.value, confidence=each.confidence) for each in seen],
         )
         return Estimate(level=found.level, confidence=found.confidence)
 
     @property
-    def native(self) -> ipc.LevelModel:
-        """The same for native code, which has the formula."""
-        return ipc.LevelModel(
-            terms=[
-                ipc.LevelTerm(
-                    mean=term.mean,
-                    scale=term.scale,
-                    coefficient=term.coefficient,
-                    low=term.low,
-                    high=term.high,
-                )
-                for term in self.terms
-            ],
+    def native_line(self) -> ipc.LevelLine:
+        """What native code, which has the formula, needs beside the terms."""
+        return ipc.LevelLine(
             intercept=self.intercept,
             highest=self.highest,
             trust=min(max(self.accuracy.r2, 0.0), 1.0),
         )
+
+    @property
+    def native_terms(self) -> list[ipc.LevelTerm]:
+        """The terms for native code."""
+        return [
+            ipc.LevelTerm(
+                mean=term.mean,
+                scale=term.scale,
+                coefficient=term.coefficient,
+                low=term.low,
+                high=term.high,
+            )
+            for term in self.terms
+        ]
 
 
 class ProxyFile(_Record, frozen=True, kw_only=True):

@@ -1,11 +1,14 @@
 """Measures the interference level while a server's blocks run, and writes it where workers read it.
 
-A thread in rank 0: each time a block has ended, but not more often than every PERIOD_NS, or every
-third while the level stays as it is, it reads what the blocks took (`sources/own.py`) and the
-counts of a source whose model is more accurate than our own blocks', if there is one, estimates the
-level, and smooths it. While nothing runs it sleeps. Where our own blocks are all that is read, with
-a trained model of them or without, all of it is native code (`runtime/native/ipc/own_levels.h`): a
-look of Python's takes a core from the kernels for some 200 us, since nothing of it is in a cache.
+Where our own blocks are all that is read, with a trained model of them or without, the workers do
+it themselves: who ends a block PERIOD_NS or more after the last look estimates the level
+(`runtime/native/ipc/levels.cc`), which takes a microsecond. A thread that did so would take a core
+from a kernel each time, for some 40 us and what the others wait meanwhile.
+
+Where another source is read whose model is more accurate than our own blocks', a thread in rank 0
+does it: each time a block has ended, but not more often than every PERIOD_NS, or every third while
+the level stays as it is, it reads what the blocks took (`sources/own.py`) and the source's counts,
+estimates the level, and smooths it. While nothing runs it sleeps.
 
 A source that fails is replaced by the next best that works; the last is always our own blocks.
 """
@@ -41,6 +44,8 @@ AUTO = "auto"
 _IDLE_NS = 1_000_000_000  # between two looks at a server that is idle
 # A source that has not been read for so long has counted an idle server too.
 _LONGEST_READING_NS = 10 * PERIOD_NS
+_STEP = 0.05  # a change of the level that is followed closely
+_STEADY_PERIODS = 3
 _HIGHEST = 1000.0  # levels beyond don't fit, and tell nothing more
 _OWN_FEATURES = {
     "block_level": ipc.OwnFeature.LEVEL,
@@ -72,15 +77,15 @@ class Sampling:
 class SegmentBlocks:
     """The source of our own blocks, as a server's workers sum them in its segment."""
 
-    def __init__(self, levels: ipc.OwnLevels, places: Sequence[str], now_ns: int) -> None:
-        """Begins; `levels` reads the segment, and `places` names the core complexes."""
-        self._reader = levels
+    def __init__(self, board: ipc.Board, places: Sequence[str], now_ns: int) -> None:
+        """Begins; `places` names the core complexes."""
+        self._board = board
         self._places = places
         self._time_ns = now_ns
 
     def read(self, now_ns: int) -> tuple[Reading, own.Blocks]:
         """Returns the reading since the last one, and its sums over all places."""
-        totals = self._reader.read()
+        totals = self._board.read_blocks()
         found = {place: _blocks(ended) for place, ended in zip(self._places, totals, strict=True)}
         elapsed_ns = now_ns - self._time_ns
         self._time_ns = now_ns
@@ -88,7 +93,10 @@ class SegmentBlocks:
 
 
 class LevelSampler:
-    """The thread. Whoever makes it calls `start`, and `stop` before the segment goes."""
+    """Sees to it that the level is measured, from when it is made until `stop`.
+
+    Whoever makes it calls `start`, and `stop` before the segment goes.
+    """
 
     def __init__(
         self,
@@ -109,8 +117,7 @@ class LevelSampler:
         self._clock = clock
         now_ns = clock()
         self._places = place_names(sampling.cpus, sampling.complexes)
-        self._own = ipc.OwnLevels(self._board, now_ns, own_models(sampling.file))
-        self._blocks = SegmentBlocks(self._own, self._places, now_ns)
+        self._blocks = SegmentBlocks(self._board, self._places, now_ns)
         self._smooth = [SmoothLevel(now_ns) for _ in range(1 + len(self._places))]
         self._failed: set[str] = set()
         self._pids: tuple[int, ...] = ()
@@ -126,23 +133,23 @@ class LevelSampler:
         return OWN if self._source is None else self._source.name
 
     def start(self) -> None:
-        """Begins to sample."""
-        self._thread.start()
+        """Begins to read another source, if there is one."""
+        if self._source is not None:
+            self._thread.start()
 
     def stop(self) -> None:
         """Ends the thread and closes the source."""
         self._stopped.set()
-        self._own.stop()
         if self._thread.is_alive():
             self._board.wake_sampler()
             self._thread.join()
         self._close()
 
     def sample(self) -> Estimate:
-        """Reads, estimates and writes once; returns the level of the node."""
+        """Looks once, whoever usually does; returns the level of the node."""
         now_ns = self._clock()
         if self._source is None:
-            believed = self._own.sample(now_ns)
+            believed = self._board.look(now_ns)
             return Estimate(level=believed.level, confidence=believed.confidence)
         blocks, sums = self._blocks.read(now_ns)
         readings = [blocks]
@@ -170,16 +177,13 @@ class LevelSampler:
 
     def _run(self) -> None:
         ended, level = 0, 0.0
-        while not self._stopped.is_set():
-            if self._source is None:
-                self._own.follow(PERIOD_NS, _IDLE_NS)  # until it is stopped: no source comes back
-                return
+        while self._source is not None and not self._stopped.is_set():
             busy = self._segment.cores_in_use > 0
             before, ended = ended, self._board.await_blocks(ended, PERIOD_NS if busy else _IDLE_NS)
             if self._stopped.is_set() or (ended == before and not busy):
                 continue
             level_before, level = level, self.sample().level
-            self._stopped.wait(ipc.next_look_ns(level - level_before, PERIOD_NS) / 1e9)
+            self._stopped.wait(next_look_ns(level - level_before) / 1e9)
 
     def _counted(self, now_ns: int) -> Reading | None:
         """Returns the source's counts, or None where there are none of this moment."""
@@ -207,23 +211,32 @@ class LevelSampler:
         )
 
     def _open(self) -> None:
-        """Opens the source for the workers that there are, closing the last one."""
+        """Opens the source for the workers that there are, closing the last one.
+
+        Without one the workers look by themselves from here on.
+        """
         self._close()
         self._pids = self._workers()
         self._read_ns = self._clock()
+        self._source = self._best_source()
+        if self._source is None:
+            models = own_models(self._sampling.file)
+            self._board.measure_by_blocks(models, PERIOD_NS, self._clock())
+
+    def _best_source(self) -> Source | None:
         file, wanted = self._sampling.file, self._sampling.source
         if file is None or wanted == OWN:
-            return
+            return None
         cpus, computer = self._sampling.cpus, self._sampling.computer
         try:
             if wanted != AUTO and wanted not in self._failed:
-                self._source = open_source(wanted, cpus, self._pids, computer)
-            else:
-                better = takewhile(lambda name: name != OWN, file.ranked)
-                names = [name for name in better if name not in self._failed]
-                self._source = open_best(cpus, self._pids, computer, names).source
+                return open_source(wanted, cpus, self._pids, computer)
+            better = takewhile(lambda name: name != OWN, file.ranked)
+            names = [name for name in better if name not in self._failed]
+            return open_best(cpus, self._pids, computer, names).source
         except SourceError as error:
             _LOGGER.debug("no source beside our own blocks: %s", error)
+            return None
 
     def _close(self) -> None:
         if self._source is not None:
@@ -242,10 +255,19 @@ def place_names(cpus: Sequence[int], complexes: Sequence[int]) -> list[str]:
     return [f"cores {cpu_ranges(cpus)}" for cpus in members.values()]
 
 
+def next_look_ns(change: float) -> int:
+    """Returns when a thread looks again, after a look that changed the level by so much."""
+    return PERIOD_NS if abs(change) > _STEP else _STEADY_PERIODS * PERIOD_NS
+
+
 def own_models(file: ProxyFile | None) -> list[ipc.OwnModel]:
     """Returns the models of a file that see nothing but our own blocks, for native code."""
     return [
-        ipc.OwnModel([_OWN_FEATURES[term.feature] for term in model.terms], model.native)
+        ipc.OwnModel(
+            model.native_line,
+            [_OWN_FEATURES[term.feature] for term in model.terms],
+            model.native_terms,
+        )
         for model in (() if file is None else file.models)
         if all(term.feature in _OWN_FEATURES for term in model.terms)
     ]

@@ -1268,7 +1268,7 @@ void bind_levels(nb::module_& m) {
       .def_ro("alone_ns", &BlockTotals::alone_ns)
       .def_ro("excess", &BlockTotals::excess)
       .def_ro("weight", &BlockTotals::weight);
-  using veltair::ipc::LevelFeature, veltair::ipc::LevelModel, veltair::ipc::LevelTerm;
+  using veltair::ipc::LevelFeature, veltair::ipc::LevelLine, veltair::ipc::LevelTerm;
   nb::class_<LevelFeature>(m, "LevelFeature")
       .def(nb::new_([](double value, double confidence) {
              return LevelFeature{.value = value, .confidence = confidence};
@@ -1290,35 +1290,37 @@ void bind_levels(nb::module_& m) {
                 .mean = mean, .scale = scale, .coefficient = coefficient, .low = low, .high = high};
           }),
           nb::kw_only(), "mean"_a, "scale"_a, "coefficient"_a, "low"_a, "high"_a);
-  nb::class_<LevelModel>(m, "LevelModel")
-      .def(nb::new_(
-               [](std::vector<LevelTerm> terms, double intercept, double highest, double trust) {
-                 return LevelModel{.terms = std::move(terms),
-                                   .intercept = intercept,
-                                   .highest = highest,
-                                   .trust = trust};
-               }),
-           nb::kw_only(), "terms"_a, "intercept"_a, "highest"_a, "trust"_a)
-      .def(
-          "estimate",
-          [](const LevelModel& model, const std::vector<LevelFeature>& features) {
-            return model.estimate(features);
-          },
-          "features"_a);
+  nb::class_<LevelLine>(m, "LevelLine")
+      .def(nb::new_([](double intercept, double highest, double trust) {
+             return LevelLine{.intercept = intercept, .highest = highest, .trust = trust};
+           }),
+           nb::kw_only(), "intercept"_a, "highest"_a, "trust"_a);
+  m.def(
+      "estimate_level",
+      [](const LevelLine& line, const std::vector<LevelTerm>& terms,
+         const std::vector<LevelFeature>& features) {
+        return veltair::ipc::estimate_level(line, terms, features);
+      },
+      "line"_a, "terms"_a, "features"_a);
   using veltair::ipc::OwnModel;
   nb::enum_<OwnModel::Feature>(m, "OwnFeature")
       .value("LEVEL", OwnModel::Feature::kLevel)
       .value("SLOWDOWN", OwnModel::Feature::kSlowdown);
   nb::class_<OwnModel>(m, "OwnModel")
-      .def(nb::new_([](std::vector<OwnModel::Feature> features, const LevelModel& model) {
-             if (features.size() != model.terms.size()) {
-               throw std::invalid_argument("a model of own blocks has one feature for each term");
+      .def(nb::new_([](const LevelLine& line, const std::vector<OwnModel::Feature>& features,
+                       const std::vector<LevelTerm>& terms) {
+             if (features.size() != terms.size() || terms.size() > OwnModel::kMostTerms) {
+               throw std::invalid_argument(
+                   "a model of own blocks has two terms at most, each of "
+                   "one feature");
              }
-             return OwnModel{.features = std::move(features), .model = model};
+             OwnModel model{.n_terms = static_cast<int32_t>(terms.size()), .line = line};
+             std::ranges::copy(features, model.features);
+             std::ranges::copy(terms, model.terms);
+             return model;
            }),
-           "features"_a, "model"_a);
+           "line"_a, "features"_a, "terms"_a);
   m.def("level_memory_ns", &veltair::ipc::level_memory_ns, "totals"_a);
-  m.def("next_look_ns", &veltair::ipc::next_look_ns, "change"_a, "period_ns"_a);
   nb::class_<LevelEstimate>(m, "LevelEstimate")
       .def_ro("level", &LevelEstimate::level)
       .def_ro("confidence", &LevelEstimate::confidence);
@@ -1488,6 +1490,13 @@ void bind_board(nb::module_& m) {
             b.let_go(worker, core, revoked_ns, now_ns);
           },
           "worker"_a, "core"_a, "now_ns"_a, ReleaseGil())
+      .def(
+          "measure_by_blocks",
+          [](Board& b, const std::vector<veltair::ipc::OwnModel>& models, int64_t period_ns,
+             int64_t now_ns) { b.measure_by_blocks(models, period_ns, now_ns); },
+          "models"_a, "period_ns"_a, "now_ns"_a, ReleaseGil())
+      .def("look", &Board::look, "now_ns"_a, ReleaseGil())
+      .def("read_blocks", &Board::read_blocks, ReleaseGil())
       .def("await_blocks", &Board::await_blocks, "seen"_a, "timeout_ns"_a, ReleaseGil())
       .def("wake_sampler", &Board::wake_sampler, ReleaseGil())
       .def(
@@ -1498,14 +1507,6 @@ void bind_board(nb::module_& m) {
           "node"_a, "complexes"_a, "source"_a, ReleaseGil())
       .def("level_report", &Board::level_report, ReleaseGil())
       .def("check", &Board::check, ReleaseGil());
-  using veltair::ipc::OwnLevels;
-  nb::class_<OwnLevels>(m, "OwnLevels")
-      .def(nb::init<Board&, int64_t, std::vector<veltair::ipc::OwnModel>>(), "board"_a, "now_ns"_a,
-           "models"_a = std::vector<veltair::ipc::OwnModel>{}, nb::keep_alive<1, 2>())
-      .def("read", &OwnLevels::read, ReleaseGil())
-      .def("sample", &OwnLevels::sample, "now_ns"_a, ReleaseGil())
-      .def("follow", &OwnLevels::follow, "period_ns"_a, "idle_ns"_a, ReleaseGil())
-      .def("stop", &OwnLevels::stop, ReleaseGil());
 }
 
 void bind_client(nb::module_& m) {

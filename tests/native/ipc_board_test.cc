@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 
@@ -436,7 +437,7 @@ void test_block_sums() {
   spec.complexes = {0, 1, 1};
   ipc::ModelSpec model;
   model.name = "m";
-  model.slots = 2;
+  model.slots = 8;  // nobody gives one back
   spec.models.push_back(model);
   spec.policies.measured = true;
   const auto segment = ipc::Segment::create(spec);
@@ -465,28 +466,55 @@ void test_block_sums() {
   board.next_block(0, scheduler, 1, 20, &sample);
   CHECK(segment->header().sampler != word && segment->header().sampler_waits == 0);
   CHECK(board.await_blocks(0, -1) == 1);
-  std::vector<ipc::BlockSums> sums = board.block_sums();
-  CHECK(sums.size() == 2 && sums[0].blocks == 0 && sums[1].blocks == 1);
-  CHECK(sums[1].took_ns == 2 * kMs && sums[1].alone_ns == kMs);
-  CHECK(sums[1].excess == 4 * kMs * kMs / ipc::kSquareNs);
-  CHECK(sums[1].weight == 16 * kMs * kMs / ipc::kSquareNs);
+  constexpr double kSquareMs = 1e12;
+  std::vector<ipc::BlockTotals> read = board.read_blocks();
+  CHECK(read.size() == 2 && read[0].blocks == 0 && read[1].blocks == 1);
+  CHECK(read[1].took_ns == 2 * kMs && read[1].alone_ns == kMs);
+  CHECK(read[1].excess == 4 * kSquareMs && read[1].weight == 16 * kSquareMs);
 
   // Faster than alone counts against; one that is far slower than ever counts as twice as slow.
   sample.core = 0;
   sample.took_ns = kMs / 2;
   board.complete(0, "", 30, &sample);
-  sums = board.block_sums();
-  CHECK(static_cast<int64_t>(sums[0].excess) == -2 * kMs * kMs / ipc::kSquareNs);
+  CHECK(std::abs(board.read_blocks()[0].excess + 2 * kSquareMs) < ipc::kSquareNs);
   CHECK(board.allocate(client, 0, &query, 0).ok && board.submit(client, query, 0, 0, 0, 0).ok);
   CHECK(board.take(0, scheduler, 40).decision.task == query);
   sample.took_ns = 1000 * kMs;
   board.next_block(0, scheduler, 1, 50, &sample);
-  const std::vector<ipc::BlockSums> now = board.block_sums();
-  CHECK(now[0].excess - sums[0].excess == 16 * kMs * kMs / ipc::kSquareNs);
+  read = board.read_blocks();
+  CHECK(read[0].excess == 16 * kSquareMs && read[0].blocks == 1 && read[1].blocks == 0);
   // A block whose cores changed, or that failed, only counts as ended.
   board.complete(0, "", 60);
-  CHECK(board.block_sums()[0].blocks == 2 && board.await_blocks(0, -1) == 4);
+  CHECK(board.read_blocks()[0].blocks == 0 && board.await_blocks(0, -1) == 4);
   CHECK(board.check().empty());
+
+  // Whoever ends a block some time after the last look tells the level of each core complex.
+  board.measure_by_blocks({}, 10 * kMs, 100 * kMs);
+  sample.took_ns = 3 * kMs;  // a slow-down of 0.5
+  for (const int64_t now_ns : {109 * kMs, 110 * kMs}) {
+    CHECK(segment->header().level.load().confidence == 0);
+    CHECK(board.allocate(client, 0, &query, 0).ok && board.submit(client, query, 0, 0, 0, 0).ok);
+    CHECK(board.take(0, scheduler, now_ns).decision.task == query);
+    board.complete(0, "", now_ns, &sample);
+  }
+  const sched::Measured told = segment->header().level.load();
+  CHECK(told.slowdown == 500'000 && told.confidence > 900'000 && told.time_ns == 110 * kMs);
+  CHECK(segment->complexes()[0].level.load().slowdown == 500'000);
+  CHECK(segment->complexes()[1].level.load().confidence == 0);
+  CHECK(board.level_report().source == ipc::kOwnSource && board.check().empty());
+  // What a trained model says comes first; one without confidence isn't asked.
+  const ipc::OwnModel worthless{.line = {.intercept = 9, .highest = 9, .trust = 0}};
+  const ipc::OwnModel doubled{.n_terms = 1,
+                              .features = {ipc::OwnModel::Feature::kLevel},
+                              .terms = {{.coefficient = 2, .low = -9, .high = 9}},
+                              .line = {.highest = 9, .trust = 0.5}};
+  board.measure_by_blocks(std::array{worthless, doubled}, 10 * kMs, 200 * kMs);
+  CHECK(board.allocate(client, 0, &query, 0).ok && board.submit(client, query, 0, 0, 0, 0).ok);
+  CHECK(board.take(0, scheduler, 210 * kMs).decision.task == query);
+  board.complete(0, "", 205 * kMs, &sample);
+  const ipc::LevelEstimate believed = board.look(220 * kMs);
+  CHECK(believed.level == 1.0 && believed.confidence > 0.4 && believed.confidence <= 0.5);
+  CHECK_THROWS(board.measure_by_blocks({}, -1, 0), std::invalid_argument);
 }
 
 void test_pace() {

@@ -355,7 +355,7 @@ sched::ModelProfile disturbed_profile() {
 
 // Runs queries one after the other, and returns what the blocks' sums say of the level meanwhile.
 double level_of(Server& server, ipc::Client& client, int queries) {
-  const std::vector<ipc::BlockSums> before = server.board->block_sums();
+  server.board->read_blocks();  // what follows is of these queries
   for (int i = 0; i < queries; ++i) {
     int32_t query = kNone;
     CHECK(client.allocate(0, &query, ipc::monotonic_ns()).ok);
@@ -368,11 +368,9 @@ double level_of(Server& server, ipc::Client& client, int queries) {
     }
     CHECK(ended.front().ok && client.release(ended.front().query));
   }
-  const std::vector<ipc::BlockSums> after = server.board->block_sums();
-  CHECK(after[0].blocks - before[0].blocks == static_cast<uint64_t>(queries));
-  CHECK(after[0].alone_ns - before[0].alone_ns == static_cast<uint64_t>(queries) * 8 * kMs);
-  return static_cast<double>(static_cast<int64_t>(after[0].excess - before[0].excess)) /
-         static_cast<double>(after[0].weight - before[0].weight);
+  const ipc::BlockTotals read = server.board->read_blocks()[0];
+  CHECK(read.blocks == queries && read.alone_ns == 8.0 * kMs * queries);
+  return read.excess / read.weight;
 }
 
 // The least of some such levels, none of which may be below `least`: a sleep ends late, never

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "native/ipc/layout.h"
+#include "native/ipc/own_levels.h"
 #include "native/ipc/segment.h"
 #include "native/sched/admission.h"
 #include "native/sched/block_times.h"
@@ -175,14 +176,24 @@ class Board {
   // task goes back to the front of the queue, or fails after kMaxAttempts.
   void remove_worker(int32_t worker, int64_t now_ns);
 
-  // ---- what measures the interference level, in rank 0 (levels.cc)
+  // ---- what measures the interference level, set up by rank 0 (levels.cc)
+
+  // From now on workers measure it by their own blocks: whoever ends one `period_ns` or more after
+  // the last look estimates the level and tells it. 0: no longer. With trained models it is the
+  // estimate of the first that has any confidence, else what fits the blocks. A thread that looked
+  // would take a core from a kernel each time. Throws std::invalid_argument, changing nothing.
+  void measure_by_blocks(std::span<const OwnModel> models, int64_t period_ns, int64_t now_ns);
+  // Looks now; returns the level of the node.
+  LevelEstimate look(int64_t now_ns);
+
+  // ---- what reads more than our own blocks, in rank 0
 
   // Returns how many blocks have ended, as soon as that isn't `seen` any more, or after the time.
   uint64_t await_blocks(uint64_t seen, int64_t timeout_ns);
   // Ends a wait.
   void wake_sampler();
-  // What the blocks took, by core complex.
-  std::vector<BlockSums> block_sums();
+  // What the blocks took that ended since the last read or look, by core complex.
+  std::vector<BlockTotals> read_blocks();
   // Tells the level of the node and of each core complex, and by what it was measured. Throws
   // std::invalid_argument, changing nothing.
   void tell_levels(const sched::Measured& node, std::span<const sched::Measured> complexes,
@@ -287,6 +298,8 @@ class Board {
   sched::Level level(const Scheduler& scheduler, const sched::View& view, int32_t worker,
                      int64_t now_ns);
   void note_end(Critical& critical, int32_t worker, const BlockSample* sample, int64_t now_ns);
+  LevelEstimate look_now(int64_t now_ns);
+  void name_source(std::string_view source);
 
   // repair.cc
   void repair(Critical& critical);

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "native/ipc/own_levels.h"
 #include "native/sched/interference.h"
 #include "native/sched/policy.h"
 #include "native/sched/view.h"
@@ -22,12 +23,13 @@
 namespace veltair::ipc {
 
 inline constexpr uint64_t kMagic = 0x7261'6974'6c65'7631;  // "1veltair", little-endian
-inline constexpr uint32_t kLayoutVersion = 8;
+inline constexpr uint32_t kLayoutVersion = 9;
 inline constexpr size_t kAlignment = 64;  // of every record, table and tensor slot
 inline constexpr int32_t kNone = sched::kNone;
 inline constexpr int32_t kMaxClients = 64;
 inline constexpr int32_t kMaxAttempts = 3;  // workers that may die over one task before it fails
-inline constexpr int32_t kNobody = -2;      // heir of a core that comes free when it is let go
+inline constexpr int32_t kMaxOwnModels = 4;
+inline constexpr int32_t kNobody = -2;  // heir of a core that comes free when it is let go
 
 enum class ServerState : uint32_t { kStarting, kServing, kDraining, kStopped };
 enum class ModelState : uint32_t { kLoading, kReady, kUnavailable };
@@ -171,8 +173,10 @@ struct BlockSums {
 
 // Cores that share a cache.
 struct alignas(kAlignment) ComplexRecord {
-  sched::MeasuredRecord level;  // first: sched::Interference sees it; written by rank 0
+  sched::MeasuredRecord level;  // first: sched::Interference sees it
   BlockSums sums;               // of blocks that began on a core of it
+  BlockSums looked_at;          // as they were at the last look
+  SmoothLevel smooth;           // what is believed, while workers look
 };
 
 enum class ClientState : uint32_t { kFree, kLive };
@@ -261,8 +265,13 @@ struct alignas(kAlignment) Header {
   alignas(kAlignment) std::atomic<uint32_t> batching;  // futex: the batching loop has work
 
   // ---- the interference level
-  alignas(kAlignment) sched::MeasuredRecord level;  // of the node; written by rank 0
+  alignas(kAlignment) sched::MeasuredRecord level;  // of the node
   char source[64];                                  // what it is measured by; empty: nothing
+  SmoothLevel smooth;                               // of the node, while workers look
+  int64_t look_period_ns;                           // of workers; 0: rank 0 tells the levels
+  int64_t looked_ns;
+  int32_t n_own_models;
+  OwnModel own_models[kMaxOwnModels];  // the most accurate first
   uint64_t blocks_ended;
   uint64_t decisions_unmeasured;  // while it is measured, those for which it wasn't known
   uint32_t sampler_waits;         // for a block that ends

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
 namespace veltair::ipc {
 
@@ -26,17 +25,17 @@ struct LevelTerm {
   double high = 0;  // largest value in training
 };
 
-// Reference: VELTAIR, section 4.3.
-struct LevelModel {
-  std::vector<LevelTerm> terms;
+// What a model has beside its terms. Reference: VELTAIR, section 4.3.
+struct LevelLine {
   double intercept = 0;
   double highest = 0;  // it estimates no level above
   double trust = 0;    // share of the level's variance that it explains, from 0 to 1
-
-  // Of one feature for each term. The confidence is that of the least of them times the trust, and
-  // less where a feature is beyond what was seen in training: half at one scale. Without
-  // confidence the level is 0. Throws std::invalid_argument for another number of features.
-  LevelEstimate estimate(std::span<const LevelFeature> features) const;
 };
+
+// Of one feature for each term. The confidence is that of the least of them times the trust, and
+// less where a feature is beyond what was seen in training: half at one scale. Without confidence
+// the level is 0. Throws std::invalid_argument for another number of features.
+LevelEstimate estimate_level(const LevelLine& line, std::span<const LevelTerm> terms,
+                             std::span<const LevelFeature> features);
 
 }  // namespace veltair::ipc

@@ -1,7 +1,9 @@
 // The board as what measures the interference level uses it, and what workers tell it.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
+#include <string>
 
 #include "native/ipc/board.h"
 #include "native/ipc/futex.h"
@@ -13,9 +15,46 @@ namespace {
 // A block that the operating system took from its cores for a while says nothing of caches: beyond
 // so many times the longest that its profile knows, it counts as that.
 constexpr double kMostOfHighest = 2.0;
+constexpr double kHighest = 1000.0;  // levels beyond don't fit, and tell nothing more
 
 uint64_t squares(double ns, double sensitivity_ns) {
   return static_cast<uint64_t>(static_cast<int64_t>(ns * sensitivity_ns / kSquareNs));
+}
+
+double squares_between(uint64_t before, uint64_t after) {
+  return static_cast<double>(static_cast<int64_t>(after - before)) * kSquareNs;
+}
+
+BlockTotals between(const BlockSums& before, const BlockSums& after) {
+  return {.blocks = static_cast<double>(after.blocks - before.blocks),
+          .took_ns = static_cast<double>(after.took_ns - before.took_ns),
+          .alone_ns = static_cast<double>(after.alone_ns - before.alone_ns),
+          .excess = squares_between(before.excess, after.excess),
+          .weight = squares_between(before.weight, after.weight)};
+}
+
+BlockTotals since_last_look(ComplexRecord& record) {
+  const BlockTotals totals = between(record.looked_at, record.sums);
+  record.looked_at = record.sums;
+  return totals;
+}
+
+LevelEstimate estimate(std::span<const OwnModel> models, const BlockTotals& totals) {
+  const OwnFeatures found = own_features(totals);
+  for (const OwnModel& each : models) {
+    const LevelEstimate estimated = each.estimate(found);
+    if (estimated.confidence > 0) return estimated;
+  }
+  return {.level = found.level.value, .confidence = found.level.confidence};
+}
+
+sched::Measured measured(const LevelEstimate& estimate, int64_t now_ns) {
+  const auto millionths = [](double value) {
+    return static_cast<int32_t>(std::lround(value * sched::kMillion));
+  };
+  return {.slowdown = millionths(std::min(estimate.level, kHighest)),
+          .confidence = millionths(estimate.confidence),
+          .time_ns = now_ns};
 }
 
 void require_level(const sched::Measured& level) {
@@ -77,6 +116,56 @@ void Board::note_end(Critical& critical, int32_t worker, const BlockSample* samp
   sums.alone_ns += static_cast<uint64_t>(sample->expected.alone_ns);
   sums.excess += squares(std::min(longer_ns, most_ns), sensitivity_ns);
   sums.weight += squares(sensitivity_ns, sensitivity_ns);
+  const int64_t period_ns = header_.look_period_ns;
+  if (period_ns > 0 && now_ns - header_.looked_ns >= period_ns) look_now(now_ns);
+}
+
+void Board::measure_by_blocks(std::span<const OwnModel> models, int64_t period_ns, int64_t now_ns) {
+  if (models.size() > kMaxOwnModels || period_ns < 0) {
+    throw std::invalid_argument("at most " + std::to_string(kMaxOwnModels) +
+                                " models of own blocks, and a period from 0");
+  }
+  const Critical critical(*this);
+  header_.n_own_models = static_cast<int32_t>(models.size());
+  std::copy(models.begin(), models.end(), header_.own_models);
+  header_.looked_ns = now_ns;
+  header_.smooth = SmoothLevel(now_ns);
+  for (ComplexRecord& record : complexes_) {
+    record.looked_at = record.sums;
+    record.smooth = SmoothLevel(now_ns);
+  }
+  header_.look_period_ns = period_ns;
+  if (period_ns > 0) name_source(kOwnSource);
+}
+
+LevelEstimate Board::look(int64_t now_ns) {
+  const Critical critical(*this);
+  return look_now(now_ns);
+}
+
+LevelEstimate Board::look_now(int64_t now_ns) {
+  header_.looked_ns = now_ns;
+  BlockTotals all;
+  for (const ComplexRecord& record : complexes_) all += between(record.looked_at, record.sums);
+  const double memory_ns = level_memory_ns(all);
+  const auto n_models = static_cast<size_t>(header_.n_own_models);
+  const std::span<const OwnModel> models = std::span(header_.own_models).first(n_models);
+  // The node's is the complexes' by their confidence; those that say nothing aren't asked.
+  LevelEstimate node;
+  double told = 0;
+  for (ComplexRecord& record : complexes_) {
+    const LevelEstimate estimated = estimate(models, since_last_look(record));
+    node.level += estimated.level * estimated.confidence;
+    node.confidence += estimated.confidence;
+    told += estimated.confidence > 0 ? 1 : 0;
+    record.level.store(measured(record.smooth.add(estimated, now_ns, memory_ns), now_ns));
+  }
+  if (told > 0) {
+    node = {.level = node.level / node.confidence, .confidence = node.confidence / told};
+  }
+  const LevelEstimate believed = header_.smooth.add(node, now_ns, memory_ns);
+  header_.level.store(measured(believed, now_ns));
+  return believed;
 }
 
 uint64_t Board::await_blocks(uint64_t seen, int64_t timeout_ns) {
@@ -98,12 +187,12 @@ void Board::wake_sampler() {
   critical.wake(header_.sampler);
 }
 
-std::vector<BlockSums> Board::block_sums() {
-  std::vector<BlockSums> sums;
-  sums.reserve(complexes_.size());
+std::vector<BlockTotals> Board::read_blocks() {
+  std::vector<BlockTotals> found;
+  found.reserve(complexes_.size());
   const Critical critical(*this);
-  for (const ComplexRecord& record : complexes_) sums.push_back(record.sums);
-  return sums;
+  for (ComplexRecord& record : complexes_) found.push_back(since_last_look(record));
+  return found;
 }
 
 void Board::tell_levels(const sched::Measured& node, std::span<const sched::Measured> complexes,
@@ -116,6 +205,10 @@ void Board::tell_levels(const sched::Measured& node, std::span<const sched::Meas
   const Critical critical(*this);
   header_.level.store(node);
   for (size_t c = 0; c < complexes.size(); ++c) complexes_[c].level.store(complexes[c]);
+  name_source(source);
+}
+
+void Board::name_source(std::string_view source) {
   const size_t length = std::min(source.size(), sizeof header_.source - 1);
   std::memcpy(header_.source, source.data(), length);
   header_.source[length] = '\0';

@@ -1,12 +1,9 @@
 // The interference level as a server's own blocks tell it.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
-#include "native/ipc/board.h"
 #include "native/ipc/level_model.h"
 
 namespace veltair::ipc {
@@ -37,11 +34,17 @@ struct OwnFeatures {
 };
 OwnFeatures own_features(const BlockTotals& totals);
 
-// A trained model of these features alone.
+// A trained model of these features alone, as a segment has it.
 struct OwnModel {
-  enum class Feature { kLevel, kSlowdown };
-  std::vector<Feature> features;  // of each term
-  LevelModel model;
+  enum class Feature : int32_t { kLevel, kSlowdown };
+  static constexpr int kMostTerms = 2;
+
+  int32_t n_terms = 0;
+  Feature features[kMostTerms] = {};  // of each term
+  LevelTerm terms[kMostTerms] = {};
+  LevelLine line;
+
+  LevelEstimate estimate(const OwnFeatures& found) const;
 };
 
 // A mean of estimates by their confidence, in which each counts less the older it is. Its
@@ -49,9 +52,10 @@ struct OwnModel {
 // believed for long. What is believed is from 0; that estimates of nothing are as often below it as
 // above is why they aren't cut before.
 //
-// Thread-safety: none.
+// Zeros are one that knows nothing. Thread-safety: none.
 class SmoothLevel {
  public:
+  SmoothLevel() = default;
   explicit SmoothLevel(int64_t now_ns) : time_ns_(now_ns) {}
 
   // Takes one in, and returns what is believed then. One without confidence only lets time pass.
@@ -59,60 +63,14 @@ class SmoothLevel {
   LevelEstimate add(const LevelEstimate& estimate, int64_t now_ns, double memory_ns);
 
  private:
-  int64_t time_ns_;
+  int64_t time_ns_ = 0;
   double level_ = 0;
   double weight_ = 0;
 };
 
-// What ended since the last read, by core complex.
-//
-// Thread-safety: none. The board outlives it.
-class BlockReader {
- public:
-  explicit BlockReader(Board& board) : board_(board), last_(board.block_sums()) {}
-
-  std::vector<BlockTotals> read();
-
- private:
-  Board& board_;
-  std::vector<BlockSums> last_;
-};
-
-// When to look again, after a look that changed what is believed by so much.
-int64_t next_look_ns(double change, int64_t period_ns);
-
 // How long an estimate counts: no shorter than the blocks, of which each is one.
 double level_memory_ns(const BlockTotals& totals);
 
-// Measures the level by our own blocks alone, and tells it to whoever decides. With trained models
-// it is the estimate of the first that has any confidence, else what fits the blocks.
-//
-// Thread-safety: one thread samples or follows; any may stop it. The board outlives it.
-class OwnLevels {
- public:
-  static constexpr std::string_view kSource = "self";
-
-  // `models`: the most accurate first.
-  OwnLevels(Board& board, int64_t now_ns, std::vector<OwnModel> models = {});
-
-  // What ended since the last look, by core complex: for whoever has more than our own blocks.
-  std::vector<BlockTotals> read() { return reader_.read(); }
-  // Reads, estimates and tells once; returns the level of the node.
-  LevelEstimate sample(int64_t now_ns);
-  // Samples as blocks end, every `period_ns` at most, until `stop`; while none runs it looks every
-  // `idle_ns`, and while the level stays as it is every third period: each look takes a core from
-  // a kernel. A step is seen by the next look, and followed from there on.
-  void follow(int64_t period_ns, int64_t idle_ns);
-  void stop();
-
- private:
-  LevelEstimate estimate(const BlockTotals& totals) const;
-
-  Board& board_;
-  BlockReader reader_;
-  std::vector<OwnModel> models_;
-  std::vector<SmoothLevel> smooth_;  // the node's, then the complexes'
-  std::atomic<uint32_t> stopped_{0};
-};
+inline constexpr std::string_view kOwnSource = "self";
 
 }  // namespace veltair::ipc

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ from proxy_models import count, linear_model, proxy_file, reading, term
 
 from veltair.proxy import sampler
 from veltair.proxy.features import features
-from veltair.proxy.sampler import LevelSampler, Sampling, place_names
+from veltair.proxy.sampler import LevelSampler, Sampling, next_look_ns, place_names
 from veltair.proxy.sources.choice import Chosen
 from veltair.proxy.sources.computer import Computer
 from veltair.runtime._native import ipc, sched
@@ -65,7 +66,14 @@ class Node:
         self.client = ipc.Client(self.segment)
         self.now_ns = 0
 
-    def run(self, level: float, blocks: int = 10, core: int = 0, sensitivity_ns: int = MS) -> None:
+    def run(
+        self,
+        level: float,
+        blocks: int = 10,
+        core: int = 0,
+        sensitivity_ns: int = MS,
+        at_ns: int = 0,
+    ) -> None:
         """Runs blocks of 1 ms alone that take 1 ms longer at a slow-down of 1."""
         for _ in range(blocks):
             _, query = self.client.allocate(0)
@@ -78,7 +86,7 @@ class Node:
                 sensitivity_ns=sensitivity_ns,
                 highest_slowdown=1.0,
             )
-            self.board.complete(0, "", 0, took)
+            self.board.complete(0, "", at_ns, took)
             self.client.poll(1)
             self.client.release(query)
 
@@ -333,23 +341,54 @@ def test_a_replaced_worker_is_watched(
 
 
 def test_a_steady_level_is_looked_at_less_often() -> None:
-    assert ipc.next_look_ns(0.06, 10_000_000) == 10_000_000
-    assert ipc.next_look_ns(-0.06, 10_000_000) == 10_000_000
-    assert ipc.next_look_ns(0.04, 10_000_000) == 30_000_000
+    assert next_look_ns(0.06) == 10_000_000
+    assert next_look_ns(-0.06) == 10_000_000
+    assert next_look_ns(0.04) == 30_000_000
 
 
-def test_the_thread_samples_when_a_block_has_ended() -> None:
+def test_workers_look_as_they_end_blocks() -> None:
     node = Node()
-    node.now_ns = 1
     sampling = node.sampler()
     sampling.start()
+    for step in (1, 9):  # none has ended within ten
+        assert node.segment.level().confidence == 0
+        node.pass_ms(step)
+        node.run(0.25, blocks=9 if step == 1 else 1, at_ns=node.now_ns)
+    told = node.segment.level()
+    assert told.slowdown == pytest.approx(250_000, abs=1000)
+    assert told.confidence == pytest.approx(BELIEVED * ipc.MILLION, abs=1)
+    # Within 50 ms of a step.
+    for _ in range(4):
+        node.pass_ms(10)
+        node.run(0.75, at_ns=node.now_ns)
+    assert node.segment.level().slowdown > 650_000
+    assert node.board.check() == ""
+    sampling.stop()
+
+
+def test_a_thread_looks_where_another_source_is_read(sources: dict[str, FakeSource]) -> None:
+    sources["probe"] = FakeSource("probe", [100.0] * 1000 + ["gone"])
+    node = Node()
+    sampling = node.sampler(file=FILE)
+    sampling.start()
     try:
-        seen = 0
-        while node.segment.level().confidence == 0:
-            node.pass_ms(20)
-            node.run(0.25)
-            seen = node.board.await_blocks(seen, 0)
+        end_s = time.monotonic() + 10
+        while node.segment.level().confidence == 0 and time.monotonic() < end_s:
+            node.pass_ms(1)
+            node.run(0.25, blocks=1)
+            time.sleep(0.001)
     finally:
         sampling.stop()
-    assert node.segment.level().slowdown == pytest.approx(250_000, abs=10_000)
+    assert node.segment.level().slowdown == pytest.approx(1_000_000, abs=10_000)
     assert not sampling._thread.is_alive()
+
+
+def test_models_that_no_segment_holds_are_refused() -> None:
+    board = Node().board
+    line = ipc.LevelLine(intercept=0, highest=1, trust=1)
+    with pytest.raises(ValueError, match="two terms at most"):
+        ipc.OwnModel(line, [ipc.OwnFeature.LEVEL], [])
+    with pytest.raises(ValueError, match="at most 4 models"):
+        board.measure_by_blocks([ipc.OwnModel(line, [], [])] * 5, 0, 0)
+    with pytest.raises(ValueError, match="a period from 0"):
+        board.measure_by_blocks([], -1, 0)
