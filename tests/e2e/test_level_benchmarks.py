@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 from factories import write_slow_artifact
+from proxy_models import linear_model, proxy_file, term
 
 from veltair.eval.children import python
 from veltair.proxy.topology import divided, usable
@@ -73,12 +74,26 @@ def test_level(artifact: Path, tmp_path: Path) -> None:
     (throughput,) = found["throughput"]
     assert throughput["model"] == "slow"
     assert throughput["levels"] == [0.0, 0.5]
+    assert throughput["servers"] == 1
     assert 0.5 < throughput["ratio"]["p50"] < 2
     (follow,) = found["follow"]
     assert follow["source"] == "self"
     assert follow["known"] > 0.5
     assert 0 < follow["confidence"]["p90"] <= 1
     assert follow["beside"]["p50"] >= 0
+
+
+def test_level_by_another_source(artifact: Path, tmp_path: Path) -> None:
+    step = term("probe_step", mean=100, scale=100, low=0, high=1000)
+    proxy_file(linear_model(step, sources=("probe",))).write(tmp_path / "proxy.json")
+    short = ["--rounds", "2", "--window-s", "0.2", "--changes", "4", "--period-s", "0.3"]
+    options = [str(artifact), "--wide", "0", "--levels", "0", *short]
+    proxy = ("--proxy", str(tmp_path / "proxy.json"))
+    found = run("bench_level", *options, *proxy, file=tmp_path / "l.json")
+    (throughput,) = found["throughput"]
+    assert throughput["servers"] == 2  # its thread can't be paused
+    assert 0.5 < throughput["ratio"]["p50"] < 2
+    assert found["follow"][0]["source"] == "probe"
 
 
 def test_versions(artifact: Path, tmp_path: Path) -> None:
