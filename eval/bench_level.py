@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,7 +46,7 @@ from veltair.proxy.topology import divided, usable
 from veltair.runtime._native import ipc, sched
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -233,16 +234,13 @@ def switched(
 ) -> NDArray[np.float64]:
     """Returns queries a second of a server whose workers don't look, and look, in each round."""
     models = own_models(None if server.proxy is None else ProxyFile.read(server.proxy))
-    rates = np.empty((rounds, 2))
-    for turn, row in enumerate(rates):
-        order = (0, 1) if turn % 2 == 0 else (1, 0)  # neither is always the first
-        found: dict[int, list[float]] = {0: [], 1: []}
-        for column in (*order, *reversed(order)):
-            board.measure_by_blocks(models, PERIOD_NS * column, time.monotonic_ns())
-            _rate(client, model, 2 * ipc.STALE_NS / 1e9)  # until the last level is forgotten
-            found[column].append(_rate(client, model, window_s / 2))
-        row[:] = [np.mean(found[0]), np.mean(found[1])]
-    return rates
+
+    def rate(column: int) -> float:
+        board.measure_by_blocks(models, PERIOD_NS * column, time.monotonic_ns())
+        _rate(client, model, 2 * ipc.STALE_NS / 1e9)  # until the last level is forgotten
+        return _rate(client, model, window_s / 2)
+
+    return np.array([_in_turns(rate, _order(turn)) for turn in range(rounds)])
 
 
 def restarted(
@@ -253,20 +251,33 @@ def restarted(
         repository=server.repository, cores=server.cores, workers=server.workers, source="none"
     )
     pair = (without, server)
-    rates = np.empty((rounds, 2))
-    for turn, row in enumerate(rates):
-        order = (0, 1) if turn % 2 == 0 else (1, 0)
-        found: dict[int, list[float]] = {0: [], 1: []}
+    clients: dict[int, LocalClient] = {}
+    rates = []
+    for turn in range(rounds):
         with ExitStack() as stack:
-            clients = {}
-            for column in order:
+            for column in _order(turn):
                 clients[column], _ = stack.enter_context(running(pair[column], scratch))
                 prefill(clients[column])
                 closed_loop(clients[column], {model: 1}, 5)
-            for column in (*order, *reversed(order)):
-                found[column].append(_rate(clients[column], model, window_s / 2))
-        row[:] = [np.mean(found[0]), np.mean(found[1])]
-    return rates
+            rate = partial(_rate_of, clients, model, window_s / 2)
+            rates.append(_in_turns(rate, _order(turn)))
+    return np.array(rates)
+
+
+def _order(turn: int) -> tuple[int, int]:
+    return (0, 1) if turn % 2 == 0 else (1, 0)  # neither is always the first
+
+
+def _in_turns(rate: Callable[[int], float], order: tuple[int, int]) -> list[float]:
+    """Both ways' rates, each the mean of two: there and back, so that a drift falls out."""
+    found: dict[int, list[float]] = {0: [], 1: []}
+    for column in (*order, *reversed(order)):
+        found[column].append(rate(column))
+    return [float(np.mean(found[column])) for column in (0, 1)]
+
+
+def _rate_of(clients: Mapping[int, LocalClient], model: str, window_s: float, column: int) -> float:
+    return _rate(clients[column], model, window_s)
 
 
 def _rate(client: LocalClient, model: str, window_s: float) -> float:
