@@ -28,7 +28,7 @@ from veltair.eval.model_errors import (
 )
 from veltair.eval.paper_layers import paper_errors, read_layers
 from veltair.eval.record import write_result
-from veltair.proxy.kernel_shares import SHARES_FILE, KernelShares, read_shares
+from veltair.proxy.kernel_shares import SHARES_FILE, KernelShares, read_kernel_shares
 from veltair.proxy.machine_file import Machine, find_machine
 from veltair.runtime.artifact import resolve_folder
 from veltair.runtime.errors import InputError
@@ -79,8 +79,8 @@ def command(
 
 def here_errors(manifests: list[Manifest], machine: Machine) -> dict[str, Any]:
     """Errors on the machine of the profiles, over the layers that no share was fitted on."""
-    shares = read_shares()
-    found = [each for manifest in manifests for each in compared(manifest, machine, shares)]
+    known = read_kernel_shares()
+    found = [each for manifest in manifests for each in compared(manifest, machine, known.shares)]
     disturbed = {manifest.name for manifest in manifests if is_disturbed(manifest)}
     judged = [each for each in found if each.held_out and each.model not in disturbed]
     if not judged:
@@ -91,6 +91,7 @@ def here_errors(manifests: list[Manifest], machine: Machine) -> dict[str, Any]:
     long = [each.ratio for each in judged if each.measured_ns >= _LONG_NS]
     return {
         "measured_on": machine.processor.name,
+        "fitted_on": known.machine,
         "disturbed": sorted(disturbed),
         "all": error_of(each.ratio for each in judged),
         "long": error_of(long) if long else None,

@@ -37,18 +37,23 @@ class KernelShares(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def read_shares(path: Path = SHARES_FILE) -> dict[str, float]:
-    """Returns the share of each algorithm.
+    """Returns the share of each algorithm, as `read_kernel_shares` does with where it is from."""
+    return read_kernel_shares(path).shares
+
+
+def read_kernel_shares(path: Path = SHARES_FILE) -> KernelShares:
+    """Returns the shares and what they were found from.
 
     Raises:
         InputError: the file can't be read, or isn't what was written.
     """
     try:
-        shares = msgspec.json.decode(read_whole(path), type=KernelShares).shares
+        found = msgspec.json.decode(read_whole(path), type=KernelShares)
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(
             f"{path}: {error}; write it again with `python -m veltair.eval.machine_model --fit`"
         ) from error
-    wrong = [name for name, share in shares.items() if not 0 < share < 1e3]
+    wrong = [name for name, share in found.shares.items() if not 0 < share < 1e3]
     if wrong:
         raise InputError(f"{path}: shares of {', '.join(wrong)}: above 0; write the file again")
-    return shares
+    return found

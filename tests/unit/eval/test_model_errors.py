@@ -22,6 +22,7 @@ from veltair.eval.model_errors import (
     whole_runs,
 )
 from veltair.eval.paper_layers import fitted, paper_errors, predicted_ns, read_layers
+from veltair.proxy.kernel_shares import read_kernel_shares
 from veltair.proxy.machine_file import find_machine, parse_machine
 from veltair.runtime.errors import InputError
 from veltair.runtime.manifest import Manifest
@@ -158,6 +159,7 @@ def test_the_page_has_the_figures(tiny: Manifest) -> None:
     }
     text = report(json.loads(json.dumps(result)))
     assert "## Here: made up" in text
+    assert f"on {read_kernel_shares().machine};" in text
     assert "Ryzen Threadripper 3990X" in text
     assert "The profiles have one level" not in text  # these have three
     assert f"| 64 | {result['paper']['by_cores'][-1]['sum_ratio']:.2f} |" in text
