@@ -96,7 +96,7 @@ def here_errors(manifests: list[Manifest], machine: Machine) -> dict[str, Any]:
         "all": error_of(each.ratio for each in judged),
         "long": error_of(long) if long else None,
         "long_ns": _LONG_NS,
-        "by_cores_and_level": errors_by(judged, "cores", "level"),
+        "by_cores_and_level": errors_by(judged, "cores", "nearest_level"),
         "by_algorithm": errors_by(judged, "algorithm", "cores"),
         "by_bound": errors_by(judged, "bound", "cores"),
         "by_left_out_model": left_out(manifests, machine),

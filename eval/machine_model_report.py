@@ -44,7 +44,7 @@ def _here(result: Mapping[str, Any]) -> list[str]:
     if result["long"] is not None:
         name = f"layers of at least {result['long_ns'] // 1000} us"
         rows.append({"what": name, **result["long"]})
-    levels = {row["level"] for row in result["by_cores_and_level"]}
+    levels = {row["nearest_level"] for row in result["by_cores_and_level"]}
     if levels == {0.0}:
         lines += [
             "The profiles have one level, alone, so nothing is said here of times under "
@@ -55,7 +55,7 @@ def _here(result: Mapping[str, Any]) -> list[str]:
         *lines,
         *_errors(rows, "what"),
         "",
-        *_errors(result["by_cores_and_level"], "cores", "level"),
+        *_errors(result["by_cores_and_level"], "cores", "nearest_level"),
         "",
         *_errors(result["by_algorithm"], "algorithm", "cores"),
         "",
@@ -104,14 +104,15 @@ def _paper(paper: Mapping[str, Any]) -> list[str]:
 
 
 def _errors(rows: Sequence[Mapping[str, Any]], *names: str) -> list[str]:
+    titles = [name.replace("_", " ") for name in names]
     return [
-        "| " + " | ".join([*names, "n", "median error", "90th percentile", "ratio"]) + " |",
+        "| " + " | ".join([*titles, "n", "median error", "90th percentile", "ratio"]) + " |",
         "|---" * (len(names) + 4) + "|",
         *(
             "| "
             + " | ".join(
                 [
-                    *(f"{row[name]:.2f}" if name == "level" else f"{row[name]}" for name in names),
+                    *(f"{row[name]}" for name in names),
                     f"{row['count']}",
                     f"{row['error_p50']:.0%}",
                     f"{row['error_p90']:.0%}",

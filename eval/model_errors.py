@@ -51,6 +51,11 @@ class Compared:
         """Predicted over measured."""
         return self.predicted_ns / self.measured_ns
 
+    @property
+    def nearest_level(self) -> float:
+        """Level in steps of a half, since each profile has levels of its own."""
+        return round(2 * self.level) / 2
+
 
 def held_out(layer: int) -> bool:
     """Whether a layer is of the half that isn't fitted on: every second one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -74,6 +75,8 @@ def test_errors_are_grouped(tiny: Manifest) -> None:
         ("matmul", 1, 6),
         ("matmul", 2, 6),
     ]
+    near = [replace(found[0], level=level) for level in (0.2, 0.3, 0.7, 0.8)]
+    assert [row["nearest_level"] for row in errors_by(near, "nearest_level")] == [0.0, 0.5, 1.0]
 
 
 def test_a_model_that_is_left_out_is_judged_by_the_others_alone(tiny: Manifest) -> None:
