@@ -16,6 +16,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from veltair.eval.capacity.peers.alone.engines import OPENVINO_PLAIN
 from veltair.runtime.errors import InputError
 from veltair.runtime.model import Model
 
@@ -71,11 +72,11 @@ def onnxruntime_engine(onnx: Path, threads: int) -> Engine:
 
 
 def openvino_engine(onnx: Path, threads: int, shapes: Mapping[str, tuple[int, ...]]) -> Engine:
-    """OpenVINO's CPU plugin; without the hint it would compute in bfloat16 where the CPU can."""
+    """OpenVINO's CPU plugin, one query at a time."""
     import openvino  # noqa: PLC0415 # optional, and slow to import
 
     settings: dict[str, str | int] = {
-        "INFERENCE_PRECISION_HINT": "f32",
+        **OPENVINO_PLAIN,
         "INFERENCE_NUM_THREADS": threads,
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
