@@ -29,7 +29,7 @@ from veltair.eval.model_errors import (
 from veltair.eval.paper_layers import paper_errors, read_layers
 from veltair.eval.record import write_result
 from veltair.proxy.kernel_shares import SHARES_FILE, KernelShares, read_kernel_shares
-from veltair.proxy.machine_file import Machine, find_machine
+from veltair.proxy.machine_file import Machine, find_machine, machine_measured_on
 from veltair.runtime.artifact import resolve_folder
 from veltair.runtime.errors import InputError
 from veltair.runtime.files import write_whole
@@ -45,8 +45,12 @@ def command(
         list[Path], typer.Argument(metavar="ARTIFACT...", help="<model>/ or <model>/<version>/.")
     ],
     machine: Annotated[
-        str, typer.Option(help="That they were measured on: a shipped name, or a file.")
-    ] = "amd_epyc_vm",
+        str,
+        typer.Option(
+            help="That they were measured on: a shipped name, or a file.  [default: the shipped "
+            "one of their processor]"
+        ),
+    ] = "",
     fit: Annotated[
         bool, typer.Option("--fit", help="Write what kernels reach of the peak, too.")
     ] = False,
@@ -55,8 +59,8 @@ def command(
     """Compare the machine model with what was measured."""
     if not out.is_dir():
         raise InputError(f"--out {out}: no such folder; create it first")
-    here = find_machine(machine, Path(), "--machine")
     manifests = [read_manifest(resolve_folder(folder)) for folder in folders]
+    here = machine_measured_on(machine, (each.profile.processor for each in manifests), "--machine")
     found_from = origin("machine_model")
     if fit:
         shares, samples = fitted_shares(manifests, here)

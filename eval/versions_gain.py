@@ -27,7 +27,12 @@ from veltair.eval.model_errors import is_disturbed
 from veltair.eval.record import write_result
 from veltair.eval.versions_gain_report import report
 from veltair.proxy.kernel_shares import read_shares
-from veltair.proxy.machine_file import Machine, find_machine, shipped_machines
+from veltair.proxy.machine_file import (
+    Machine,
+    find_machine,
+    machine_measured_on,
+    shipped_machines,
+)
 from veltair.proxy.machine_model import times
 from veltair.runtime.artifact import resolve_folder
 from veltair.runtime.errors import InputError
@@ -173,14 +178,19 @@ def command(
         ),
     ] = None,
     measured_on: Annotated[
-        str, typer.Option(help="What they were measured on: a shipped name, or a file.")
-    ] = "amd_epyc_vm",
+        str,
+        typer.Option(
+            help="What they were measured on: a shipped name, or a file.  [default: the shipped "
+            "one of their processor]"
+        ),
+    ] = "",
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("eval/results"),
 ) -> None:
     """Say which layers gain from a second version, here and on the machines of the model."""
     if not out.is_dir():
         raise InputError(f"--out {out}: no such folder; create it first")
-    here = find_machine(measured_on, Path(), "--measured-on")
+    cpus = [_manifest(folder).profile.processor for folder in folders]
+    here = machine_measured_on(measured_on, cpus, "--measured-on")
     machines = {name: find_machine(name, Path(), "machine") for name in shipped_machines()}
     shares = read_shares()
     models = []

@@ -1,6 +1,6 @@
 """What a machine is, as far as the machine model asks: a TOML file with a source for each figure.
 
-`proxy/machines` has files of processors that were published, and of one that was measured;
+`proxy/machines` has files of processors that were published, and of some that were measured;
 `veltair machine` measures the one at hand. Each figure has a line under `[sources]` that says where
 it comes from, so that none is made up.
 """
@@ -19,7 +19,7 @@ from veltair.runtime.errors import ConfigError, unknown_name
 from veltair.runtime.simulate.scenario import Section, parse_section, read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 SHIPPED = Path(__file__).resolve().parent / "machines"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -155,6 +155,32 @@ def find_machine(name: str, folder: Path, field: str) -> Machine:
             "`veltair machine -o FILE` writes one of the machine at hand"
         )
     return read_machine(folder / name)
+
+
+def machine_measured_on(name: str, cpus: Iterable[str], field: str) -> Machine:
+    """Reads the machine that profiles were measured on.
+
+    Args:
+        name: as `find_machine` takes it, from the working folder; empty: the shipped one whose
+            processor has the profiles' name.
+        cpus: names of the processors, by the profiles.
+        field: what named it, for an error message.
+
+    Raises:
+        ConfigError: there is no such file, it breaks a rule, or no shipped one is of the profiles.
+    """
+    if name:
+        return find_machine(name, Path(), field)
+    measured_on = sorted(set(cpus))
+    for shipped in shipped_machines():
+        machine = read_machine(SHIPPED / f"{shipped}.toml")
+        if measured_on == [machine.processor.name]:
+            return machine
+    raise ConfigError(
+        f"the profiles were measured on {' and '.join(measured_on)}, and no machine that comes "
+        f"with the project is that; name one with {field} (`veltair machine -o FILE` writes one of "
+        "the machine at hand)"
+    )
 
 
 def read_machine(path: Path) -> Machine:

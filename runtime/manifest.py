@@ -263,6 +263,11 @@ class Profile(_Record, frozen=True, kw_only=True, omit_defaults=True):
     model_ns: tuple[tuple[int, ...], ...]
     interference: Interference | None = None
 
+    @property
+    def processor(self) -> str:
+        """Name of the processor that it was measured on."""
+        return str(self.machine.get("cpu", "an unknown processor"))
+
 
 class FileDigest(_Record, frozen=True, kw_only=True):
     """What one file of the artifact must be.

@@ -25,7 +25,7 @@ from veltair.eval.capacity.simulated_study import BASELINE, Plan, Study, median_
 from veltair.eval.capacity.workloads import read_workload
 from veltair.eval.points import PointStore
 from veltair.eval.record import write_result
-from veltair.proxy.machine_file import Machine, find_machine
+from veltair.proxy.machine_file import Machine, find_machine, machine_measured_on
 from veltair.runtime.artifact import resolve_folder
 from veltair.runtime.errors import InputError
 from veltair.runtime.files import write_whole
@@ -55,8 +55,12 @@ def command(
         str, typer.Option(help="That is simulated: a shipped name, or a file.")
     ] = "threadripper_3990x",
     measured_on: Annotated[
-        str, typer.Option(help="Where the artifacts' profiles were measured, likewise.")
-    ] = "amd_epyc_vm",
+        str,
+        typer.Option(
+            help="Where the artifacts' profiles were measured, likewise.  [default: the shipped "
+            "one of their processor]"
+        ),
+    ] = "",
     workloads: Annotated[str, typer.Option(help="To simulate.")] = "light,medium,heavy,mix",
     policies: Annotated[str, typer.Option(help=f"To compare; {BASELINE} always is.")] = POLICIES,
     seeds: Annotated[int, typer.Option(min=1, help="Of each search.")] = 3,
@@ -80,11 +84,12 @@ def command(
     asked = [read_workload(name).facts(QOS) for name in _words(workloads)]
     studied = [facts for facts in asked if facts.name in _words(ablations)]
     _check_models(asked, manifests)
+    cpus = [manifest.profile.processor for manifest in manifests.values()]
     simulated = SimulatedMachine(
         manifests,
         there,
         machine,
-        find_machine(measured_on, Path(), "--measured-on"),
+        machine_measured_on(measured_on, cpus, "--measured-on"),
         PointStore(scratch / "points"),
         percentile=percentile,
     )
@@ -108,7 +113,17 @@ def command(
     write(out, whole)
     extra: dict[str, Any] = {
         "usage": [asdict(each) for each in compared.usage],
+        "slack": [
+            {"workload": facts.name, "policy": name, "planned": part, "qps": qps}
+            for facts in asked
+            for name in names
+            for part, qps in study.slack(facts, Setting(policy=name)).items()
+        ],
+        "needed_cores": {
+            name: count for facts in asked for name, count in study.needed_cores(facts).items()
+        },
         "runs": compared.runs,
+        "alone": compared.alone,
         "cores_qps": {
             facts.name: study.ideal_qps(facts, Setting(policy=BASELINE)) for facts in asked
         },
@@ -126,11 +141,12 @@ def command(
 
 @dataclass
 class _Compared:
-    """What every policy and workload came to."""
+    """What every policy and workload came to; `solos` has each model once, `alone` by workload."""
 
     trials: list[Trial] = field(default_factory=list)
     capacities: list[Capacity] = field(default_factory=list)
     solos: list[Solo] = field(default_factory=list)
+    alone: list[dict[str, Any]] = field(default_factory=list)
     usage: list[Usage] = field(default_factory=list)
     runs: list[dict[str, Any]] = field(default_factory=list)
 
@@ -138,18 +154,22 @@ class _Compared:
 def _compared(study: Study, asked: Sequence[WorkloadFacts], names: list[str]) -> _Compared:
     found = _Compared()
     for facts in asked:
-        capacities = [study.capacity(facts, Setting(policy=name)) for name in names]
+        settings = [study.at_best(facts, Setting(policy=name)) for name in names]
+        capacities = [study.capacity(facts, setting) for setting in settings]
         found.capacities += capacities
         baseline_qps = median_qps(capacities[names.index(BASELINE)])
-        for capacity in capacities:
-            found.solos += study.solos(facts, capacity.system)
+        for setting, capacity in zip(settings, capacities, strict=True):
+            solos = study.solos(facts, setting)
+            found.alone += [{"workload": facts.name, **asdict(solo)} for solo in solos]
+            known = {(solo.model, solo.system) for solo in found.solos}
+            found.solos += [solo for solo in solos if (solo.model, solo.system) not in known]
             qps = median_qps(capacity)
             if qps > 0:
-                found.trials += study.loads(facts, capacity.system, qps)
-                run = study.details(facts, capacity.system, qps)
-                found.runs.append({"workload": facts.name, "policy": capacity.system, **run})
+                found.trials += study.loads(facts, setting, qps)
+                run = study.details(facts, setting, qps)
+                found.runs.append({"workload": facts.name, "policy": setting.policy, **run})
         if baseline_qps > 0:
-            found.usage += study.usage(facts, names, baseline_qps)
+            found.usage += study.usage(facts, settings, baseline_qps)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,7 @@ class Setting:
         machine: fields of the scenario's `[machine]` that differ.
         policy_options: of its `[policy]`.
         slower: what each core computes, as a part of what it does.
+        planned: the part of a target that policies are told; a query is in time by the whole.
     """
 
     policy: str
@@ -55,6 +56,7 @@ class Setting:
     machine: tuple[tuple[str, float | str], ...] = ()
     policy_options: tuple[tuple[str, float], ...] = ()
     slower: float = 1.0
+    planned: float = 1.0
 
     @property
     def text(self) -> str:
@@ -67,6 +69,8 @@ class Setting:
             parts.append(f"versions={self.versions}")
         if self.slower != 1:
             parts.append(f"computing={self.slower:g}")
+        if self.planned != 1:
+            parts.append(f"planned={self.planned:g}")
         return ", ".join(parts)
 
 
@@ -145,7 +149,11 @@ class SimulatedMachine:
 
     def _simulated(self, facts: WorkloadFacts, setting: Setting, asked: Scenario) -> dict[str, Any]:
         begun_s = time.monotonic()
-        found = simulate(asked, profiles=list(self.profiles(facts.models, *_variant(setting))))
+        profiles = self.profiles(_told(facts, setting), *_variant(setting))
+        found = replace(
+            simulate(asked, profiles=list(profiles)),
+            qos_ns=np.array([model.qos_ns for model in facts.models]),
+        )
         names = [model.name for model in facts.models]
         figures = by_model(_counted(asked, found), names)
         whole = report(asked, found)
@@ -205,7 +213,8 @@ class SimulatedMachine:
         return sections | {
             "percentile": self._percentile,
             "native": _native_digest(),
-            "profiles": self._digest(facts.models, *_variant(setting)),
+            "planned": setting.planned,
+            "profiles": self._digest(_told(facts, setting), *_variant(setting)),
             "memory": msgspec.to_builtins(self.machine.memory),
             "caches": msgspec.to_builtins(self.machine.caches),
         }
@@ -279,6 +288,13 @@ def _best_versions(table: NDArray[np.float64], count: int) -> list[int]:
         losses = [(table[[*kept, each]].min(axis=0) / fastest).mean() for each in others]
         kept.append(others[int(np.argmin(losses))])
     return kept
+
+
+def _told(facts: WorkloadFacts, setting: Setting) -> tuple[ModelTarget, ...]:
+    """The models with the targets that policies plan on."""
+    return tuple(
+        replace(model, qos_ns=round(model.qos_ns * setting.planned)) for model in facts.models
+    )
 
 
 def _variant(setting: Setting) -> tuple[int, float]:

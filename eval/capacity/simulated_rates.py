@@ -20,13 +20,9 @@ def gain(result: Result, workload: str, policy: str) -> float | None:
 
 
 def capacity_of(result: Result, workload: str, policy: str) -> Capacity | None:
-    """What was found of a policy as it usually is; None: it was not asked."""
+    """What was found of a policy, with its best slack; None: it was not asked."""
     return next(
-        (
-            each
-            for each in result.capacities
-            if (each.workload, each.system, each.setting) == (workload, policy, "")
-        ),
+        (each for each in result.capacities if (each.workload, each.system) == (workload, policy)),
         None,
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from veltair.eval.capacity.simulated_causes import causes
 from veltair.eval.capacity.simulated_rates import FULL, capacity_of, gain, qps_of
-from veltair.eval.capacity.simulated_study import BASELINE, USAGE_LOAD
+from veltair.eval.capacity.simulated_study import BASELINE, BY_TIME_LEFT, USAGE_LOAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,6 +41,15 @@ def report(result: Result, extra: Mapping[str, Any]) -> str:
         "",
         *_rates(result, extra),
         "",
+        "## Slack",
+        "",
+        "The part of its target that a policy plans a query to take, of those that were tried the "
+        "one with which it keeps the most, and in brackets what it keeps with it over what it "
+        "keeps by planning on the whole, by one seed. All figures of this page are with it. "
+        f"{' and '.join(f'`{name}`' for name in BY_TIME_LEFT)} plan on the time that is left.",
+        "",
+        *_slack(result, extra["slack"]),
+        "",
         "## Against the paper",
         "",
         *_gains(result),
@@ -50,7 +59,7 @@ def report(result: Result, extra: Mapping[str, Any]) -> str:
         "Mean latency over that of the same policy with nothing beside it, mean over the models; "
         "in brackets over the shortest that any number of cores gives the model alone.",
         "",
-        *_latencies(result, extra["shortest_ms"]),
+        *_latencies(result, extra["alone"], extra["shortest_ms"]),
         "",
         f"## Cores in use at {USAGE_LOAD:.0%} of the rate of `{BASELINE}`",
         "",
@@ -100,6 +109,24 @@ def _rate(result: Result, workload: str, policy: str) -> str:
     )
 
 
+def _slack(result: Result, slack: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = [facts.name for facts in result.workloads]
+    lines = _heading("planned", names)
+    for system in result.systems:
+        cells = []
+        for name in names:
+            found = {
+                row["planned"]: row["qps"]
+                for row in slack
+                if (row["workload"], row["policy"]) == (name, system.name)
+            }
+            best = max(found, key=lambda part: found[part])
+            over = f"{found[best] / found[1.0]:.2f}" if found[1.0] else "from none"
+            cells.append("-" if len(found) == 1 else f"{best:.0%} ({over})")
+        lines.append(f"| {system.name} | " + " | ".join(cells) + " |")
+    return lines
+
+
 def _gains(result: Result) -> list[str]:
     names = [facts.name for facts in result.workloads]
     lines = _heading(f"beyond `{BASELINE}`", names)
@@ -130,10 +157,12 @@ def _verdict(result: Result, workload: str) -> str:
     )
 
 
-def _latencies(result: Result, shortest_ms: Mapping[str, float]) -> list[str]:
+def _latencies(
+    result: Result, rows: Sequence[Mapping[str, Any]], shortest_ms: Mapping[str, float]
+) -> list[str]:
     names = [facts.name for facts in result.workloads]
     lines = _heading("latency over alone", [*names, "the paper"])
-    alone = {(solo.model, solo.system): solo.p50_ms for solo in result.solos}
+    alone = {(row["workload"], row["model"], row["system"]): row["p50_ms"] for row in rows}
     for system in result.systems:
         cells = []
         for facts in result.workloads:
@@ -145,7 +174,7 @@ def _latencies(result: Result, shortest_ms: Mapping[str, float]) -> list[str]:
             over, least = (
                 statistics.mean(trial.figures[name].mean_ms / each[name] for name in models)
                 for each in (
-                    {name: alone[name, system.name] for name in models},
+                    {name: alone[facts.name, name, system.name] for name in models},
                     shortest_ms,
                 )
             )

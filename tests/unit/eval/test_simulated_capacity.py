@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ from veltair.eval.capacity.simulated_machine import (
 )
 from veltair.eval.capacity.simulated_questions import proxy_errors, questions
 from veltair.eval.capacity.simulated_rates import gain
-from veltair.eval.capacity.simulated_study import Plan, Study, median_qps
+from veltair.eval.capacity.simulated_study import PLANNED, Plan, Study, median_qps
 from veltair.eval.points import PointStore
 from veltair.proxy.machine_file import find_machine, parse_machine, to_toml
 from veltair.runtime.errors import InputError
@@ -148,13 +149,37 @@ def test_capacities_are_between_what_is_met_and_what_is_not(simulated: Simulated
     assert run_at(simulated, found.qps[0])
     assert not run_at(simulated, found.qps[0] * 1.02)
     assert said[0].startswith("one: veltair")
-    (solo,) = study.solos(asked, "veltair")
+    (solo,) = study.solos(asked, Setting(policy="veltair"))
     assert study.shortest_ms(asked)["tiny"] <= solo.p50_ms < QOS_NS / 1e6
-    trials = study.loads(asked, "veltair", median_qps(found))
+    trials = study.loads(asked, Setting(policy="veltair"), median_qps(found))
     assert [trial.purpose for trial in trials][:2] == ["at_capacity", "at_half"]
-    layer, full = study.usage(asked, ["layer", "veltair"], median_qps(found))
+    both = [Setting(policy=name) for name in ("layer", "veltair")]
+    layer, full = study.usage(asked, both, median_qps(found))
     assert layer.rate_qps == full.rate_qps
     assert 0 < layer.cores <= 4
+
+
+def test_who_plans_to_end_at_the_target_is_given_slack(simulated: SimulatedMachine) -> None:
+    asked = facts("tiny")
+    study = Study(simulated, Plan(seeds=1, queries=400, rarest=1), lambda _: None)
+    usual = Setting(policy="layer")
+    rates = study.slack(asked, usual)
+    assert tuple(rates) == PLANNED
+    chosen = study.at_best(asked, usual)
+    assert rates[chosen.planned] == max(rates.values())
+    # Queries that are planned on a fifth of the target end sooner, and are judged by all of it.
+    whole, fifth = (
+        simulated.run(asked, replace(usual, planned=part), rate_qps=5, queries=100, seed=1).trial
+        for part in (1.0, 0.2)
+    )
+    assert fifth.figures["tiny"].mean_ms < whole.figures["tiny"].mean_ms / 1.5
+    assert fifth.figures["tiny"].satisfied_share == 1
+    assert (whole.setting, fifth.setting) == ("", "planned=0.2")
+    # The kernels' speed has a slack of its own; other settings have their policy's.
+    cheap = replace(usual, machine=(("conflict_us", 0.0),))
+    assert study.at_best(asked, cheap).planned == chosen.planned
+    assert study.at_best(asked, replace(cheap, slower=0.5)).slower == 0.5
+    assert tuple(study.slack(asked, Setting(policy="deadline"))) == (1.0,)
 
 
 def test_a_target_that_no_rate_keeps_has_no_capacity(simulated: SimulatedMachine) -> None:
@@ -196,6 +221,7 @@ def test_the_command_writes_a_result_and_a_page(
     assert {each["question"] for each in extra["ablations"]} == set(questions(MACHINE))
     page = (tmp_path / "out" / "simulated.md").read_text()
     assert "| veltair |" in page
+    assert page.count("## Slack") == 1
     assert "small: no rate to compare." in page
     assert page.count("## Ablation") == len(questions(MACHINE))
 

@@ -91,6 +91,7 @@ def test_the_command_writes_both_files(tmp_path: Path) -> None:
     app.command()(command)
     out = tmp_path / "out"
     arguments = [str(tmp_path / "tiny"), "--levels", str(tmp_path / "levels"), "--out", str(out)]
+    arguments += ["--measured-on", "amd_epyc_vm"]
     refused = CliRunner().invoke(app, arguments)
     assert "no such folder" in str(refused.exception)
     out.mkdir()

@@ -13,6 +13,7 @@ from veltair.proxy.machine_file import (
     FIGURES,
     SHIPPED,
     find_machine,
+    machine_measured_on,
     parse_machine,
     read_machine,
     shipped_machines,
@@ -46,6 +47,18 @@ def test_published_processors_are_those(name: str, cores: int, l3_mib: int, gflo
     assert core.complexes * machine.caches.l3_mib == l3_mib
     assert cores * machine.peak_gflops == pytest.approx(gflops)
     assert machine.complex_cores * core.complexes == cores
+
+
+def test_the_machine_of_profiles_is_found_by_their_processor(tmp_path: Path) -> None:
+    found = machine_measured_on("", ["AMD EPYC", "AMD EPYC"], "--machine")
+    assert found == find_machine("amd_epyc_vm", Path(), "machine")
+    path = tmp_path / "mine.toml"
+    path.write_text(to_toml(parse_machine(machine_table()), "Made up."))
+    assert machine_measured_on(str(path), ["AMD EPYC"], "--machine") == read_machine(path)
+    with pytest.raises(ConfigError, match=r"on Z80, and no machine .*--machine"):
+        machine_measured_on("", ["Z80"], "--machine")
+    with pytest.raises(ConfigError, match="AMD EPYC and Z80"):
+        machine_measured_on("", ["Z80", "AMD EPYC"], "--machine")
 
 
 def test_a_file_that_was_written_is_read_again(tmp_path: Path) -> None:
