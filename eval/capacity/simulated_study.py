@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BASELINE = "layer"
 BY_TIME_LEFT = ("deadline", "veltair-deadline")  # have slack of their own
-PLANNED = (1.0, 0.95, 0.9, 0.8, 0.7)  # parts of a target that the others may plan on
+PLANNED = (1.0, 0.85, 0.7, 0.6, 0.5, 0.4)  # parts of a target that the others may plan on
 USAGE_LOAD = 0.75  # where the paper compares core usage
 ALONE_QUERIES = 50  # of a model by itself
 _ALONE_GAP = 4  # targets between two of them
