@@ -16,7 +16,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from veltair.eval.capacity.peers.alone.engines import OPENVINO_PLAIN
+from veltair.eval.capacity.peers.alone.engines import OPENVINO_PLAIN, compile_openvino
 from veltair.runtime.errors import InputError
 from veltair.runtime.model import Model
 
@@ -73,19 +73,13 @@ def onnxruntime_engine(onnx: Path, threads: int) -> Engine:
 
 def openvino_engine(onnx: Path, threads: int, shapes: Mapping[str, tuple[int, ...]]) -> Engine:
     """OpenVINO's CPU plugin, one query at a time."""
-    import openvino  # noqa: PLC0415 # optional, and slow to import
-
     settings: dict[str, str | int] = {
         **OPENVINO_PLAIN,
         "INFERENCE_NUM_THREADS": threads,
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
     }
-    core = openvino.Core()
-    graph = core.read_model(str(onnx))
-    if graph.is_dynamic():
-        graph.reshape({name: list(shape) for name, shape in shapes.items()})
-    compiled = core.compile_model(graph, "CPU", settings)
+    compiled = compile_openvino(str(onnx), shapes, settings)
     request = compiled.create_infer_request()
     kinds = (node.get_rt_info() for node in compiled.get_runtime_model().get_ops())
     kernels = Counter(

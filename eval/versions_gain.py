@@ -189,14 +189,14 @@ def command(
     """Say which layers gain from a second version, here and on the machines of the model."""
     if not out.is_dir():
         raise InputError(f"--out {out}: no such folder; create it first")
-    cpus = [_manifest(folder).profile.processor for folder in folders]
+    manifests = [_manifest(folder) for folder in folders]
+    cpus = [manifest.profile.processor for manifest in manifests]
     here = machine_measured_on(measured_on, cpus, "--measured-on")
     machines = {name: find_machine(name, Path(), "machine") for name in shipped_machines()}
     shares = read_shares()
     models = []
     profiled = {_manifest(each).name: each for each in levels or []}
-    for folder in folders:
-        manifest = _manifest(folder)
+    for folder, manifest in zip(folders, manifests, strict=True):
         measured_in = resolve_folder(profiled.get(manifest.name, folder))
         at_levels = read_manifest(measured_in)
         made = at_levels.profile.interference

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from veltair.eval.capacity.simulated_causes import causes
 from veltair.eval.capacity.simulated_rates import FULL, capacity_of, gain, qps_of
-from veltair.eval.capacity.simulated_study import BASELINE, BY_TIME_LEFT, USAGE_LOAD
+from veltair.eval.capacity.simulated_study import BASELINE, PLANNING_ANEW, USAGE_LOAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ def report(result: Result, extra: Mapping[str, Any]) -> str:
         "The part of its target that a policy plans a query to take, of those that were tried the "
         "one with which it keeps the most, and in brackets what it keeps with it over what it "
         "keeps by planning on the whole, by one seed. All figures of this page are with it. "
-        f"{' and '.join(f'`{name}`' for name in BY_TIME_LEFT)} plan on the time that is left.",
+        f"{' and '.join(f'`{name}`' for name in PLANNING_ANEW)} plan on the time that is left.",
         "",
         *_slack(result, extra["slack"]),
         "",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from veltair.eval.capacity.simulated_machine import Run, SimulatedMachine
 
 BASELINE = "layer"
-BY_TIME_LEFT = ("deadline", "veltair-deadline")  # have slack of their own
+PLANNING_ANEW = ("deadline", "veltair-deadline")  # on the time that is left
 PLANNED = (1.0, 0.85, 0.7, 0.6, 0.5, 0.4)  # parts of a target that the others may plan on
 USAGE_LOAD = 0.75  # where the paper compares core usage
 ALONE_QUERIES = 50  # of a model by itself
@@ -108,7 +108,7 @@ class Study:
         """Rates of the first seed by the part of its target that a query is planned to take."""
         key = (facts.name, setting)
         if key not in self._slack:
-            parts = (1.0,) if setting.policy in BY_TIME_LEFT else PLANNED
+            parts = (1.0,) if setting.policy in PLANNING_ANEW else PLANNED
             self._slack[key] = {
                 part: self._highest(facts, replace(setting, planned=part), 1, None)
                 for part in parts

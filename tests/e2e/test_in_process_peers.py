@@ -15,7 +15,7 @@ import pytest
 from peer_models import arrivals, chain, lookup
 
 from veltair.eval.capacity.peers import fcfs
-from veltair.eval.capacity.peers.alone.engines import ENGINES
+from veltair.eval.capacity.peers.alone.engines import ENGINES, compile_openvino
 from veltair.eval.capacity.peers.in_process import InProcess
 from veltair.eval.capacity.system import Candidate
 from veltair.eval.outcomes import Allowance
@@ -117,6 +117,16 @@ def test_sessions_are_bound_to_processors_of_their_own(
     with engine("openvino").running("2x1", models, CPUS, tmp_path):
         bound = sorted(tuple(each.cpu_affinity()) for each in children())
     assert bound == [(cpu,) for cpu in CPUS]
+
+
+def test_openvino_computes_in_fp32_and_takes_denormal_numbers_for_zeros(
+    models: list[Candidate],
+) -> None:
+    pytest.importorskip("openvino", reason="make peers installs the engines")
+    (model, _) = models
+    compiled = compile_openvino(str(model.onnx), model.shapes, {"NUM_STREAMS": 1})
+    assert compiled.get_property("CPU_DENORMALS_OPTIMIZATION") is True
+    assert "float32" in str(compiled.get_property("INFERENCE_PRECISION_HINT"))
 
 
 def test_a_model_that_cannot_be_loaded_is_said_with_the_log(

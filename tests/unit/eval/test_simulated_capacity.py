@@ -179,6 +179,8 @@ def test_who_plans_to_end_at_the_target_is_given_slack(simulated: SimulatedMachi
     cheap = replace(usual, machine=(("conflict_us", 0.0),))
     assert study.at_best(asked, cheap).planned == chosen.planned
     assert study.at_best(asked, replace(cheap, slower=0.5)).slower == 0.5
+    slow = study.slack(asked, replace(usual, slower=0.5))
+    assert slow[study.at_best(asked, replace(cheap, slower=0.5)).planned] == max(slow.values())
     assert tuple(study.slack(asked, Setting(policy="deadline"))) == (1.0,)
 
 
