@@ -49,6 +49,7 @@ class ServerPlan:
         repository: folder of artifacts.
         policy: of scheduling.
         workers: worker ranks.
+        late_percent: how many of a model's queries may be late.
         slots: a model; a query that finds none is refused.
         admission: whether the server refuses at once what it predicts to be late.
         cores: processors to serve on; empty: all.
@@ -59,6 +60,7 @@ class ServerPlan:
     repository: Path
     policy: str
     workers: int
+    late_percent: int = 5
     slots: int = 64
     admission: bool = False
     cores: tuple[int, ...] = ()
@@ -72,6 +74,7 @@ class ServerPlan:
         )
         return (
             f'{record}[scheduling]\npolicy = "{self.policy}"\n'
+            f"late_percent = {self.late_percent}\n"
             f"[queue]\nmax_queries = {self.slots}\nadmission = {str(self.admission).lower()}\n"
             f"[engine]\ncores = {list(self.cores)}\n"
         )

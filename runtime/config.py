@@ -129,6 +129,15 @@ class SchedulingConfig(_Section, frozen=True, kw_only=True):
             description="deadline policies: how much of the time left a query plans to use",
         ),
     ] = 75
+    late_percent: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="deadline policies: how many of a model's queries may be late; where more "
+            "are, its queries go ahead of others. 100: all may, and deadlines alone decide",
+        ),
+    ] = 5
     refuse_late: Annotated[
         bool,
         Meta(

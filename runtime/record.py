@@ -7,11 +7,11 @@ decision. Several processes append to one file, so decisions need not be in the 
 sequence numbers; each names the epoch of its policy, which its process has told before. Another
 header begins another run: a server that is started again appends.
 
-`native/sched/record.cc` writes the lines of decisions. A task is a row of ten numbers: id, model,
-queries, passes, next layer, executor, attempts, arrival_ns, deadline_ns, order. A worker is a row
-of ten: index, task, layer begin, layer end, level, cores wanted, cores held, started_ns,
-block_started_ns, block_expected_ns. Of the queue a decision has as many tasks as its policy reads;
-of the workers, those that have a task.
+`native/sched/record.cc` writes the lines of decisions. A task is a row of eleven numbers: id,
+model, queries, passes, next layer, executor, attempts, arrival_ns, deadline_ns, order, lead_ns. A
+worker is a row of ten: index, task, layer begin, layer end, level, cores wanted, cores held,
+started_ns, block_started_ns, block_expected_ns. Of the queue a decision has as many tasks as its
+policy reads; of the workers, those that have a task.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ import msgspec
 from veltair.runtime._native import sched
 from veltair.runtime.errors import InputError
 
-SCHEMA = 1
+SCHEMA = 2
 _FIRST_BYTES = b'{"kind":"header"'
 
-TaskRow = tuple[int, int, int, int, int, int, int, int, int, int]
+TaskRow = tuple[int, int, int, int, int, int, int, int, int, int, int]
 WorkerRow = tuple[int, int, int, int, int, int, int, int, int, int]
 
 

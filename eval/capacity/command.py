@@ -103,7 +103,7 @@ def command(
         grid=not quick,
         gantt=not quick,
     )
-    chosen = chosen_systems(systems or (QUICK_SYSTEMS if quick else "all"))
+    chosen = chosen_systems(systems or (QUICK_SYSTEMS if quick else "all"), plan.percentile)
     run: dict[str, Any] = {"seed": seed} | (QUICK_RUN if quick else {})
     given = {"min_seconds": min_seconds, "max_seconds": max_seconds, "min_queries": min_queries}
     run |= {name: value for name, value in given.items() if value is not None}

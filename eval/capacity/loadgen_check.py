@@ -173,7 +173,7 @@ class _Check:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         cpus = sorted(os.sched_getaffinity(0))
-        system = Ours(self.policy)
+        system = Ours(self.policy, self.percentile)
         theirs: list[float] = []
         judged: list[float] = []
         sent: list[float] = []

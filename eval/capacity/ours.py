@@ -42,14 +42,20 @@ POLICIES = (
 )
 
 
+def late_percent(percentile: float) -> int:
+    """Returns the `late_percent` of a server of which so many queries in 100 must be in time."""
+    return max(1, round(100 - percentile))
+
+
 class Ours:
     """A real server with one scheduling policy, asked over its shared segment."""
 
     kind = "ours"
 
-    def __init__(self, policy: str) -> None:
-        """Takes the policy; the system has its name."""
+    def __init__(self, policy: str, percentile: float = 95.0) -> None:
+        """Takes the policy, whose name the system has, and the share that must be in time."""
         self.name = policy
+        self._late_percent = late_percent(percentile)
 
     def missing(self) -> str | None:
         """Nothing is."""
@@ -101,6 +107,7 @@ class Ours:
         plan = ServerPlan(
             repository=repository,
             policy=self.name,
+            late_percent=self._late_percent,
             workers=len(cpus) + SPARE_WORKERS,
             cores=tuple(cpus),
             record=record,

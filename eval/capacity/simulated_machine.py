@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from veltair.eval.capacity.ours import late_percent
 from veltair.eval.capacity.result import Trial
 from veltair.eval.latency_figures import Outcomes, by_model
 from veltair.proxy.kernel_shares import read_shares
@@ -185,7 +186,11 @@ class SimulatedMachine:
         }
         tables: dict[str, Any] = {
             "machine": machine | dict(setting.machine),
-            "policy": {"scheduling": setting.policy} | dict(setting.policy_options),
+            "policy": {
+                "scheduling": setting.policy,
+                "late_percent": late_percent(self._percentile),
+            }
+            | dict(setting.policy_options),
             "model": [
                 {
                     "name": model.name,

@@ -15,21 +15,26 @@ if TYPE_CHECKING:
 GROUPS = ("all", "ours", "peers")
 
 
-def all_systems() -> list[System]:
-    """Returns every system there is: ours, the peers, the null system."""
-    return [*(Ours(policy) for policy in POLICIES), *peers(), Null()]
+def all_systems(percentile: float = 95.0) -> list[System]:
+    """Returns every system there is: ours, the peers, the null system.
+
+    Args:
+        percentile: share of each model's queries that must be in time, which ours are told.
+    """
+    return [*(Ours(policy, percentile) for policy in POLICIES), *peers(), Null()]
 
 
-def chosen_systems(names: str) -> list[System]:
+def chosen_systems(names: str, percentile: float = 95.0) -> list[System]:
     """Returns the systems that `--systems` names, each once, in the order of all.
 
     Args:
         names: of systems, or `ours`, `peers` or `all`, with commas between.
+        percentile: see `all_systems`.
 
     Raises:
         InputError: there is no such system, or none is named.
     """
-    systems = all_systems()
+    systems = all_systems(percentile)
     wanted: set[str] = set()
     for name in names.split(","):
         if name in GROUPS:

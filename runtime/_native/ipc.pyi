@@ -133,6 +133,7 @@ class Policies:
         placement: str = "local",
         max_block_ns: int = ...,
         margin_percent: int = ...,
+        late_percent: int = ...,
         refuse_late: bool = ...,
         partition_cores: int = ...,
         threshold_cores: int = ...,

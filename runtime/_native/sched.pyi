@@ -97,6 +97,7 @@ class Task:
         arrival_ns: int = 0,
         deadline_ns: int = 0,
         order: int = 0,
+        lead_ns: int = 0,
     ) -> None: ...
 
 class Running:
@@ -161,6 +162,8 @@ class Needs:
     def revoking(self) -> bool: ...
     @property
     def by_deadline(self) -> bool: ...
+    @property
+    def late_percent(self) -> int: ...
     @property
     def topping_up(self) -> bool: ...
     @property
@@ -308,6 +311,7 @@ def make_policy(
     *,
     max_block_ns: int = ...,
     margin_percent: int = ...,
+    late_percent: int = ...,
     refuse_late: bool = ...,
     partition_cores: int = ...,
     threshold_cores: int = ...,

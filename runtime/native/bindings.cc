@@ -351,7 +351,8 @@ void check_task(const PolicyState& state, size_t index) {
   const int32_t layers = state.models[task.model].layers();
   require(known(task.next_layer, layers), where,
           "a task without layers to run: next_layer = ", task.next_layer, " of ", layers);
-  require(task.arrival_ns >= 0 && task.deadline_ns >= 0, where, "times are from 0");
+  require(task.arrival_ns >= 0 && task.deadline_ns >= 0 && task.lead_ns >= 0, where,
+          "times are from 0");
 }
 
 void check_worker(const PolicyState& state, size_t index) {
@@ -449,11 +450,12 @@ struct MadePolicy {
 
 MadePolicy make_made_policy(std::string_view name, int32_t total_cores,
                             const std::vector<veltair::sched::ModelProfile>& models,
-                            int64_t max_block_ns, int32_t margin_percent, bool refuse_late,
-                            int32_t partition_cores, int32_t threshold_cores) {
+                            int64_t max_block_ns, int32_t margin_percent, int32_t late_percent,
+                            bool refuse_late, int32_t partition_cores, int32_t threshold_cores) {
   MadePolicy made{.policy = veltair::sched::make_policy(name, total_cores, models,
                                                         {.max_block_ns = max_block_ns,
                                                          .margin_percent = margin_percent,
+                                                         .late_percent = late_percent,
                                                          .refuse_late = refuse_late,
                                                          .partition_cores = partition_cores,
                                                          .threshold_cores = threshold_cores}),
@@ -486,13 +488,13 @@ veltair::sched::ModelProfile make_profile(
 
 // A recorded task or worker in the order in which `Recorder` writes its fields.
 using TaskRow = std::tuple<int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int64_t,
-                           int64_t, int64_t>;
+                           int64_t, int64_t, int64_t>;
 using WorkerRow = std::tuple<int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int64_t,
                              int64_t, int64_t>;
 
 veltair::sched::NamedTask to_task(const TaskRow& row) {
-  const auto& [id, model, queries, passes, next_layer, executor, attempts, arrival, deadline,
-               order] = row;
+  const auto& [id, model, queries, passes, next_layer, executor, attempts, arrival, deadline, order,
+               lead] = row;
   return {id,
           {.model = model,
            .queries = queries,
@@ -502,7 +504,8 @@ veltair::sched::NamedTask to_task(const TaskRow& row) {
            .attempts = attempts,
            .arrival_ns = arrival,
            .deadline_ns = deadline,
-           .order = order}};
+           .order = order,
+           .lead_ns = lead}};
 }
 
 veltair::sched::NamedWorker to_worker(const WorkerRow& row) {
@@ -756,16 +759,17 @@ void bind_sched_records(nb::module_& m) {
       .def_ro("need", &NeededCores::need);
   nb::class_<Task>(m, "Task").def(
       nb::new_([](int32_t model, int32_t queries, int32_t next_layer, int64_t arrival_ns,
-                  int64_t deadline_ns, int64_t order) {
+                  int64_t deadline_ns, int64_t order, int64_t lead_ns) {
         return Task{.model = model,
                     .queries = queries,
                     .next_layer = next_layer,
                     .arrival_ns = arrival_ns,
                     .deadline_ns = deadline_ns,
-                    .order = order};
+                    .order = order,
+                    .lead_ns = lead_ns};
       }),
       nb::kw_only(), "model"_a, "queries"_a = 1, "next_layer"_a = 0, "arrival_ns"_a = 0,
-      "deadline_ns"_a = 0, "order"_a = 0);
+      "deadline_ns"_a = 0, "order"_a = 0, "lead_ns"_a = 0);
   nb::class_<Running>(m, "Running")
       .def(nb::new_([](int32_t task, int32_t layer_begin, int32_t layer_end, int32_t cores_wanted,
                        int32_t cores_held, int64_t started_ns, int64_t block_started_ns,
@@ -881,6 +885,7 @@ void bind_sched(nb::module_& parent) {
       .def_ro("returning", &Needs::returning)
       .def_ro("revoking", &Needs::revoking)
       .def_ro("by_deadline", &Needs::by_deadline)
+      .def_ro("late_percent", &Needs::late_percent)
       .def_ro("topping_up", &Needs::topping_up)
       .def_ro("queued", &Needs::queued);
   nb::class_<MadePolicy>(m, "Policy")
@@ -899,6 +904,7 @@ void bind_sched(nb::module_& parent) {
   m.def("make_policy", &make_made_policy, "name"_a, "total_cores"_a, "models"_a, nb::kw_only(),
         "max_block_ns"_a = PolicyOptions{}.max_block_ns,
         "margin_percent"_a = PolicyOptions{}.margin_percent,
+        "late_percent"_a = PolicyOptions{}.late_percent,
         "refuse_late"_a = PolicyOptions{}.refuse_late,
         "partition_cores"_a = PolicyOptions{}.partition_cores,
         "threshold_cores"_a = PolicyOptions{}.threshold_cores);
@@ -1128,15 +1134,16 @@ void bind_ipc_records(nb::module_& m) {
       .def_ro("end_ns", &Ended::end_ns);
   nb::class_<veltair::ipc::Policies>(m, "Policies")
       .def(nb::new_([](std::string scheduling, std::string batching, std::string placement,
-                       int64_t max_block_ns, int32_t margin_percent, bool refuse_late,
-                       int32_t partition_cores, int32_t threshold_cores, int64_t timeout_ns,
-                       int32_t max_batch, int32_t least_percent, int32_t executors, int32_t level,
-                       bool measured, bool admission) {
+                       int64_t max_block_ns, int32_t margin_percent, int32_t late_percent,
+                       bool refuse_late, int32_t partition_cores, int32_t threshold_cores,
+                       int64_t timeout_ns, int32_t max_batch, int32_t least_percent,
+                       int32_t executors, int32_t level, bool measured, bool admission) {
              return veltair::ipc::Policies{.scheduling = std::move(scheduling),
                                            .batching = std::move(batching),
                                            .placement = std::move(placement),
                                            .options = {.max_block_ns = max_block_ns,
                                                        .margin_percent = margin_percent,
+                                                       .late_percent = late_percent,
                                                        .refuse_late = refuse_late,
                                                        .partition_cores = partition_cores,
                                                        .threshold_cores = threshold_cores},
@@ -1151,6 +1158,7 @@ void bind_ipc_records(nb::module_& m) {
            nb::kw_only(), "scheduling"_a = "model", "batching"_a = "none", "placement"_a = "local",
            "max_block_ns"_a = veltair::sched::PolicyOptions{}.max_block_ns,
            "margin_percent"_a = veltair::sched::PolicyOptions{}.margin_percent,
+           "late_percent"_a = veltair::sched::PolicyOptions{}.late_percent,
            "refuse_late"_a = veltair::sched::PolicyOptions{}.refuse_late,
            "partition_cores"_a = veltair::sched::PolicyOptions{}.partition_cores,
            "threshold_cores"_a = veltair::sched::PolicyOptions{}.threshold_cores,

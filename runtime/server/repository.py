@@ -163,6 +163,7 @@ def to_policies(config: ServeConfig) -> ipc.Policies:
         placement=config.placement.policy,
         max_block_ns=round(scheduling.max_block_ms * NS_PER_MS),
         margin_percent=scheduling.margin_percent,
+        late_percent=scheduling.late_percent,
         refuse_late=scheduling.refuse_late,
         partition_cores=scheduling.partition_cores,
         threshold_cores=scheduling.threshold_cores,

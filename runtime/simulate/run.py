@@ -172,6 +172,7 @@ def _policy_options(scenario: Scenario) -> dict[str, Any]:
     return {
         "max_block_ns": round(policy.max_block_us * 1000),
         "margin_percent": policy.margin_percent,
+        "late_percent": policy.late_percent,
         "refuse_late": policy.refuse_late,
         "partition_cores": policy.partition_cores,
         "threshold_cores": policy.threshold_cores,

@@ -165,6 +165,15 @@ class PolicySection(Section, frozen=True, kw_only=True):
     margin_percent: Annotated[
         int, Meta(ge=1, le=100, description="deadline: part of the time left that a task plans on")
     ] = 75
+    late_percent: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="deadline policies: how many of a model's queries may be late; where more "
+            "are, its queries go ahead",
+        ),
+    ] = 5
     refuse_late: Annotated[
         bool,
         Meta(description="deadline policies: refuse what can't be in time any more; else serve it"),

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
+#include <string_view>
 
 #include "ipc_harness.h"
 
@@ -82,6 +83,38 @@ void test_life_of_a_query() {
   const ipc::Counters& counters = server.segment->models()[0].counters;
   CHECK(counters.accepted == 1 && counters.succeeded == 1 && counters.within_qos == 1);
   CHECK(counters.queue_ns == 20 && counters.compute_ns == 70 && counters.request_ns == 95);
+}
+
+// Late queries put the next ones of their model ahead, for the policies that say how many may be.
+void test_leads() {
+  for (const char* policy : {"deadline", "model"}) {
+    Server server(2, 1, {{.qos_ns = 10 * kMs}}, false, policy);
+    ipc::Board& board = *server.board;
+    const int32_t client = board.add_client(kPid);
+    board.join(0, kPid, 0);
+    int64_t now_ns = 0;
+    int64_t lead_ns = 0;
+    const auto run = [&](int64_t took_ns, int64_t deadline_ns) {
+      int32_t query = kNone;
+      CHECK(board.allocate(client, 0, &query, now_ns).ok);
+      CHECK(board.submit(client, query, now_ns, deadline_ns, 0, now_ns).ok);
+      lead_ns = server.segment->tasks()[query].task.lead_ns;
+      board.take(0, server.scheduler(), now_ns);
+      now_ns += took_ns;
+      board.complete(0, "", now_ns);
+      collect_one(board, client);
+      CHECK(board.release(client, query));
+      server.check();
+    };
+    run(11 * kMs, 0);
+    CHECK(lead_ns == 0);
+    run(9 * kMs, now_ns + 100 * kMs);
+    // 19 hundredths of the time that this one has, not of the model's, less a 64th for the mean.
+    const bool by_deadline = std::string_view(policy) == "deadline";
+    CHECK(lead_ns == (by_deadline ? (190'000 - 190'000 / 64) * 100 : 0));
+    run(9 * kMs, 0);
+    CHECK(by_deadline ? lead_ns > 17 * kMs / 10 && lead_ns < 18 * kMs / 10 : lead_ns == 0);
+  }
 }
 
 void test_refusals() {
@@ -582,6 +615,7 @@ int main() {
   test_layout();
   test_life_of_a_query();
   test_refusals();
+  test_leads();
   test_admission();
   test_admission_by_deadlines();
   test_admission_at_the_pace();

@@ -68,7 +68,11 @@ struct State {
 
   State() {
     for (int32_t t : {0, 3, 5, 7}) {
-      tasks[t] = {.model = 0, .arrival_ns = 10 + t, .deadline_ns = 5010 + t, .order = 20 + t};
+      tasks[t] = {.model = 0,
+                  .arrival_ns = 10 + t,
+                  .deadline_ns = 5010 + t,
+                  .order = 20 + t,
+                  .lead_ns = 30 + t};
     }
     tasks[0].next_layer = 1;
     tasks[7].next = 3;
@@ -114,13 +118,14 @@ void test_line_has_what_the_policy_reads() {
   CHECK(lines.size() == 2);
   const std::string begin =
       R"({"kind":"decision","sequence":4,"epoch":2,"now_ns":100,"event":"worker_idle","worker":0,)"
-      R"("free_cores":2,"level":1,"queue_length":3,"queue":[[7,0,1,1,0,0,0,17,5017,27])";
+      R"("free_cores":2,"level":1,"queue_length":3,"queue":[[7,0,1,1,0,0,0,17,5017,27,37])";
   const std::string rest =
-      R"(],"tasks":[[0,0,1,1,1,0,0,10,5010,20]],"workers":[[1,0,0,1,0,2,1,30,40,600]],)"
+      R"(],"tasks":[[0,0,1,1,1,0,0,10,5010,20,30]],"workers":[[1,0,0,1,0,2,1,30,40,600]],)"
       R"("decision":{"task":7,"layer_begin":0,"layer_end":2,"level":0,"cores":)";
   CHECK(lines[0].starts_with(begin + rest + "1,\"action\":\"run\",\"reason\":\"the fewest"));
   CHECK(lines[0].ends_with(R"("expected_ns":0,"revoke_worker":-1,"revoke_keep":0}})"));
-  CHECK(lines[1].starts_with(begin + ",[3,0,1,1,0,0,0,13,5013,23],[5,0,1,1,0,0,0,15,5015,25]],"));
+  CHECK(lines[1].starts_with(begin +
+                             ",[3,0,1,1,0,0,0,13,5013,23,33],[5,0,1,1,0,0,0,15,5015,25,35]],"));
 }
 
 void test_measured_slowdown() {
@@ -199,7 +204,7 @@ void test_no_room() {
   for (const auto& [line, sequence] : {std::pair{0, 0}, std::pair{2, 2}, std::pair{3, 4}}) {
     const std::string begin = R"({"kind":"decision","sequence":)" + std::to_string(sequence);
     CHECK(lines[line].starts_with(begin + ","));
-    const size_t queue = lines[line].find(R"("queue":[[7,0,1,1,0,0,0,17,5017,27]],"tasks")");
+    const size_t queue = lines[line].find(R"("queue":[[7,0,1,1,0,0,0,17,5017,27,37]],"tasks")");
     CHECK(queue != std::string::npos);
   }
 }
@@ -230,9 +235,10 @@ void test_policies_come_before_their_decisions() {
   recorder.flush();
   const std::vector<std::string> lines = file.lines();
   CHECK(lines.size() == 2 && lines[1].starts_with(R"({"kind":"decision","sequence":0,"epoch":5,)"));
-  CHECK(lines[0] ==
-        R"({"kind":"policy","epoch":5,"name":"block-3","options":{"max_block_ns":7,)"
-        R"("margin_percent":75,"refuse_late":false,"partition_cores":2,"threshold_cores":-1}})");
+  CHECK(
+      lines[0] ==
+      R"({"kind":"policy","epoch":5,"name":"block-3","options":{"max_block_ns":7,)"
+      R"("margin_percent":75,"late_percent":5,"refuse_late":false,"partition_cores":2,"threshold_cores":-1}})");
 }
 
 void test_full_disk() {

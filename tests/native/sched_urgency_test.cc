@@ -374,6 +374,41 @@ void test_deadline_options() {
                std::invalid_argument);
   CHECK_THROWS(make_policy("deadline", 2, state.models, {.margin_percent = 101}),
                std::invalid_argument);
+  CHECK_THROWS(make_policy("deadline", 2, state.models, {.late_percent = 0}),
+               std::invalid_argument);
+  CHECK_THROWS(make_policy("deadline", 2, state.models, {.late_percent = 101}),
+               std::invalid_argument);
+  CHECK(make_policy("deadline", 2, state.models)->needs().late_percent == 5);
+  CHECK(make_policy("veltair", 2, state.models)->needs().late_percent == kNone);
+}
+
+// A lead says who goes first, and not what a task needs or when it is late.
+void test_leads_order() {
+  for (const char* policy : {"deadline", "veltair-deadline"}) {
+    State state;
+    const int32_t ahead = state.add(0, 0);  // due at 50 ms
+    const int32_t other = state.add(1, 0);  // due at 20 ms
+    state.enqueue(ahead);
+    state.enqueue(other);
+    state.tasks[ahead].lead_ns = 29'000'000;
+    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, 0).task == other);
+    state.tasks[ahead].lead_ns = 31'000'000;
+    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, 0).task == ahead);
+    // It takes 20 ms on both cores: after 30 it would be late, and goes behind who isn't.
+    state.tasks[other].deadline_ns = 90'000'000;
+    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, 30'000'000).task == ahead);
+    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, 30'000'001).task == other);
+  }
+  // As many cores as without one.
+  for (const int64_t lead_ns : {0, 20'000'000}) {
+    State state;
+    state.enqueue(state.add(0, 0));
+    state.enqueue(state.add(0, 0));
+    for (Task& task : state.tasks) task.lead_ns = lead_ns;
+    CHECK(ask("deadline", state, EventKind::kWorkerIdle, 0, 0).cores == 2);
+    for (Task& task : state.tasks) task.deadline_ns = 90'000'000;
+    CHECK(ask("deadline", state, EventKind::kWorkerIdle, 0, 0).cores == 1);
+  }
 }
 
 // One that can be in time shares with others that can, and not with those that can't.
@@ -553,6 +588,7 @@ int main() {
   test_deadline_revokes();
   test_deadline_without_target();
   test_deadline_options();
+  test_leads_order();
   test_veltair_deadline();
   test_veltair_deadline_takes_cores_that_cost_nothing();
   test_prema();

@@ -23,7 +23,7 @@
 namespace veltair::ipc {
 
 inline constexpr uint64_t kMagic = 0x7261'6974'6c65'7631;  // "1veltair", little-endian
-inline constexpr uint32_t kLayoutVersion = 9;
+inline constexpr uint32_t kLayoutVersion = 10;
 inline constexpr size_t kAlignment = 64;  // of every record, table and tensor slot
 inline constexpr int32_t kNone = sched::kNone;
 inline constexpr int32_t kMaxClients = 64;
@@ -84,6 +84,7 @@ struct alignas(kAlignment) ModelRecord {
   std::atomic<uint32_t> state;  // ModelState; stored with release after `reason`
   char reason[512];             // written once, by rank 0
   int32_t free_slots;
+  int32_t lateness;  // sched::count_query's
   Counters counters;
 };
 
@@ -230,6 +231,7 @@ struct PolicyRecord {
   uint32_t tops_up;        // Needs::topping_up of the scheduling policy
   uint32_t asks_for_more;  // Needs::revoking: it is asked without a free core too
   uint32_t by_deadline;    // Needs::by_deadline
+  int32_t late_percent;    // Needs::late_percent
   uint32_t admission;      // whether deadlines refuse
 };
 
@@ -259,6 +261,7 @@ struct alignas(kAlignment) Header {
   int64_t next_order;
   int32_t inbox_head;  // of the queries that the batching loop doesn't know yet, as they came
   int32_t inbox_tail;
+  int32_t mean_lateness;  // sched::count_query's
   PolicyRecord policies;
   uint32_t epoch;                                      // of `policies`: one more with each change
   int64_t decisions;                                   // that the scheduling policy was asked for

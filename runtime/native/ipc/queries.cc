@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "native/ipc/board.h"
+#include "native/sched/lead.h"
 #include "native/sched/pace.h"
 
 namespace veltair::ipc {
@@ -174,6 +175,11 @@ void Board::enqueue(int32_t first, int32_t executor) {
         earliest_ns == 0 ? query.deadline_ns : std::min(earliest_ns, query.deadline_ns);
   }
   task.task.passes = task.task.queries;
+  if (task.task.deadline_ns != 0) {
+    const int64_t target_ns = std::max<int64_t>(0, task.task.deadline_ns - task.task.arrival_ns);
+    task.task.lead_ns =
+        sched::lead_ns(models_[task.task.model].lateness, header_.mean_lateness, target_ns);
+  }
   task.worker = kNone;
   task.running = first;
   step();

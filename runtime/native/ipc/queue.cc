@@ -16,6 +16,7 @@
 
 #include "native/ipc/board.h"
 #include "native/ipc/futex.h"
+#include "native/sched/lead.h"
 
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
@@ -166,7 +167,8 @@ void Board::refuse_queued(Critical& critical, int32_t task, std::string_view why
 // Counts a query whose end is written, and hands it to its client, or frees it where nobody waits.
 void Board::end_query(Critical& critical, int32_t q) {
   QueryRecord& query = queries_[q];
-  Counters& counters = models_[query.model].counters;
+  ModelRecord& model = models_[query.model];
+  Counters& counters = model.counters;
   counters.queue_ns += query.start_ns - query.submit_ns;
   counters.compute_ns += query.end_ns - query.start_ns;
   counters.request_ns += query.end_ns - query.arrival_ns;
@@ -175,12 +177,18 @@ void Board::end_query(Critical& critical, int32_t q) {
     free_query(q);
     return;
   }
+  const bool in_time = query.deadline_ns == 0 || query.end_ns <= query.deadline_ns;
+  if (query.deadline_ns != 0) {
+    const bool is_late = query.failed != 0 || !in_time;
+    sched::count_query(model.lateness, header_.mean_lateness, is_late,
+                       header_.policies.late_percent);
+  }
   if (query.failed != 0) {
     ++counters.failed[query.failed - 1];
   } else {
     ++counters.succeeded;
     ++counters.latency[latency_bucket(query.end_ns - query.arrival_ns)];
-    if (query.deadline_ns == 0 || query.end_ns <= query.deadline_ns) ++counters.within_qos;
+    if (in_time) ++counters.within_qos;
   }
   ClientRecord& client = clients_[query.client];
   segment_->ring(query.client)[client.tail % header_.geometry.ring_capacity] =

@@ -211,6 +211,7 @@ PolicyRecord make_record(const Policies& policies, int32_t total_cores) {
   record.tops_up = needs.topping_up ? 1 : 0;
   record.asks_for_more = needs.revoking ? 1 : 0;
   record.by_deadline = needs.by_deadline ? 1 : 0;
+  record.late_percent = needs.late_percent;
   if (policies.level < 0) {
     throw std::invalid_argument("level = " + std::to_string(policies.level) +
                                 ": interference levels count from 0");

@@ -39,6 +39,10 @@ DeadlinePolicy::DeadlinePolicy(std::string_view name, bool veltair_blocks, int32
     throw std::invalid_argument("margin_percent = " + std::to_string(options.margin_percent) +
                                 ": a task plans to use from 1 to 100 % of the time left");
   }
+  if (options.late_percent < 1 || options.late_percent > 100) {
+    throw std::invalid_argument("late_percent = " + std::to_string(options.late_percent) +
+                                ": from 1 to 100 % of a network's queries may be late");
+  }
   check_threshold(options, total_cores);
   for (const ModelPlan& plan : plans_) {
     const int32_t layers = plan.layers();
@@ -64,11 +68,11 @@ DeadlinePolicy::Outlook DeadlinePolicy::outlook(int32_t id, const Task& task, in
   const int64_t laxity_ns = task.deadline_ns - now_ns - left_ns;
   const bool is_late = task.deadline_ns != 0 && laxity_ns < 0 && !options_.refuse_late;
   if (task.deadline_ns == 0 || is_late) return {id, kEndless, kEndless, left_ns, is_late};
-  return {id, task.deadline_ns, laxity_ns, left_ns};
+  return {id, task.deadline_ns - task.lead_ns, laxity_ns, left_ns};
 }
 
 bool DeadlinePolicy::before(const View& view, const Outlook& a, const Outlook& b) {
-  if (a.deadline_ns != b.deadline_ns) return a.deadline_ns < b.deadline_ns;
+  if (a.due_ns != b.due_ns) return a.due_ns < b.due_ns;
   return view.tasks[a.task].order < view.tasks[b.task].order;
 }
 
@@ -174,7 +178,7 @@ bool DeadlinePolicy::some_may_return(const View& view, int64_t now_ns) const {
 int64_t DeadlinePolicy::earliest_queued_ns(const View& view, int64_t now_ns) const {
   int64_t earliest_ns = kEndless;
   for (int32_t t = view.queue_head; t != kNone; t = view.tasks[t].next) {
-    earliest_ns = std::min(earliest_ns, outlook(view, t, now_ns).deadline_ns);
+    earliest_ns = std::min(earliest_ns, outlook(view, t, now_ns).due_ns);
   }
   return earliest_ns;
 }
@@ -186,12 +190,12 @@ Decision DeadlinePolicy::revoke(const View& view, const Outlook& urgent, int64_t
     const Running& running = view.workers[w];
     if (running.cores_held < 2) continue;
     const Outlook other = outlook(view, running.task, now_ns);
-    if (victim == kNone || other.deadline_ns > latest.deadline_ns) {
+    if (victim == kNone || other.due_ns > latest.due_ns) {
       latest = other;
       victim = w;
     }
   }
-  if (victim == kNone || latest.deadline_ns - options_.max_block_ns < urgent.deadline_ns) {
+  if (victim == kNone || latest.due_ns - options_.max_block_ns < urgent.due_ns) {
     return {.reason = Reason::kNoCores, .action = Action::kWait};
   }
   const int32_t held = view.workers[victim].cores_held;
@@ -242,7 +246,7 @@ Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) 
   if (pool < 1) return {.task = own.task, .reason = Reason::kNoCores, .action = Action::kWait};
   // One that holds cores gives them up only to a task that is more urgent by a whole block.
   Outlook rank = own;
-  if (running.cores_held > 0) rank.deadline_ns -= options_.max_block_ns;
+  if (running.cores_held > 0) rank.due_ns -= options_.max_block_ns;
   bool queue_may_begin = has_idle_worker(view, worker);
   int32_t room = pool;
   if (!own.is_endless()) {
@@ -252,7 +256,7 @@ Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) 
     if (queued_ns < kEndless && may_return(own)) {
       return {.task = own.task, .reason = Reason::kReturned, .action = Action::kReturn};
     }
-    rank.deadline_ns = std::min(rank.deadline_ns, queued_ns);
+    rank.due_ns = std::min(rank.due_ns, queued_ns);
   }
   room -= kept_cores(view, worker, rank, now_ns);
   int64_t ahead_ns = 0;

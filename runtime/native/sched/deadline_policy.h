@@ -50,6 +50,12 @@ namespace veltair::sched {
 // All that is predicted is taken at the pace that the last blocks had: where a machine is slower
 // than when its profiles were measured, a task is late sooner, and gets more cores before it is.
 //
+// Where a machine can't keep all deadlines, the earliest one doesn't say who should lose. A network
+// of which more than `late_percent` were late lately has a lead (lead.h): the queries that come
+// then are ordered as if they were due earlier by it, though the deadline itself still says what
+// they need and when they are late. So networks that lose fewer than they may give way to one that
+// loses more. A task keeps the lead that it came with: what went ahead of it then doesn't change.
+//
 // No paper has it. Ties go to the older task. A query that would be late is hopeless only when it
 // is certain by the profile, however long the queue is.
 class DeadlinePolicy final : public Policy {
@@ -65,6 +71,7 @@ class DeadlinePolicy final : public Policy {
             .returning = !options_.refuse_late,
             .revoking = true,
             .by_deadline = true,
+            .late_percent = options_.late_percent,
             .queued = kWholeQueue};
   }
   Decision decide(const View& view, const Event& event, int64_t now_ns) const override;
@@ -75,12 +82,12 @@ class DeadlinePolicy final : public Policy {
   // What a decision has to know of one task.
   struct Outlook {
     int32_t task = kNone;
-    int64_t deadline_ns = 0;  // kEndless: without one, or hopeless and to be served
-    int64_t laxity_ns = 0;    // the same
+    int64_t due_ns = 0;     // what orders: deadline less lead; kEndless: without one, or late
+    int64_t laxity_ns = 0;  // of the deadline itself; kEndless likewise
     int64_t left_ns = 0;
     bool is_late = false;  // hopeless and to be served
 
-    bool is_endless() const { return deadline_ns > kEndless / 2; }
+    bool is_endless() const { return due_ns > kEndless / 2; }
     bool is_lost() const { return laxity_ns < 0; }
   };
 

@@ -65,6 +65,9 @@ struct Decision {
 struct PolicyOptions {
   int64_t max_block_ns = 2'000'000;  // `deadline`: longest predicted time between two boundaries
   int32_t margin_percent = 75;       // `deadline`: how much of the time left a task plans to use
+  // `deadline` and `veltair-deadline`: how many of a network's queries may be late; where more are,
+  // its queries go ahead of others. 100: all may, and deadlines alone say who goes first.
+  int32_t late_percent = 5;
   // `deadline` and `veltair-deadline`: end a task unserved once it can't be in time any more; else
   // it gets the cores that no other needs.
   bool refuse_late = false;
@@ -84,6 +87,8 @@ struct Needs {
   bool revoking = false;   // revoke_worker; kWorkerIdle is asked without a free core too
   // The earliest deadline goes first: who is due later, or can't be in time, is ahead of nobody.
   bool by_deadline = false;
+  // Which part of a network's queries may be late before they get a lead (lead.h); kNone: none has.
+  int32_t late_percent = kNone;
   bool topping_up = true;  // a block that has fewer cores than wanted gains those that come free
   int32_t queued = 1;      // tasks of the queue that it reads, from the head on; kWholeQueue: all
 };

@@ -13,7 +13,7 @@
 namespace veltair::sched {
 namespace {
 
-constexpr size_t kRowBytes = 200;   // of a task or a worker: ten numbers of at most twenty digits
+constexpr size_t kRowBytes = 220;  // of a task or a worker: eleven numbers of at most twenty digits
 constexpr size_t kLineBytes = 800;  // of a decision beside those
 
 // Appends JSON to a string: no allocation where that has room. Texts come from this library and
@@ -97,7 +97,7 @@ void append_tasks(Json& json, std::string_view name, std::span<const NamedTask> 
   json.list(name, tasks, [&](const NamedTask& each) {
     const Task& t = each.task;
     json.row({each.id, t.model, t.queries, t.passes, t.next_layer, t.executor, t.attempts,
-              t.arrival_ns, t.deadline_ns, t.order});
+              t.arrival_ns, t.deadline_ns, t.order, t.lead_ns});
   });
 }
 
@@ -157,6 +157,7 @@ void Recorder::tell_policy(std::string_view name, const PolicyOptions& options, 
   json.raw("{\"kind\":\"policy\"").field("epoch", epoch).field("name", name);
   json.key("options").raw("{\"max_block_ns\":").number(options.max_block_ns);
   json.field("margin_percent", options.margin_percent);
+  json.field("late_percent", options.late_percent);
   json.key("refuse_late").raw(options.refuse_late ? "true" : "false");
   json.field("partition_cores", options.partition_cores);
   json.field("threshold_cores", options.threshold_cores).raw("}}\n");

@@ -65,6 +65,7 @@ void RecordedView::put(const NamedTask& named, int32_t least_layers) {
   require(is_within(task.next_layer, 0, most), "a task's layer beyond its model", task.next_layer);
   require(task.arrival_ns >= 0, "a task that arrived before 0", task.arrival_ns);
   require(task.deadline_ns >= 0, "a deadline before 0", task.deadline_ns);
+  require(task.lead_ns >= 0, "a lead below 0", task.lead_ns);
   tasks_[place_of(named.id)] = task;
 }
 

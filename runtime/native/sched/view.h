@@ -27,6 +27,7 @@ struct Task {
   int64_t arrival_ns = 0;   // of the oldest query
   int64_t deadline_ns = 0;  // the earliest of the queries'; 0: none
   int64_t order = 0;        // ascending along the run queue
+  int64_t lead_ns = 0;  // for `deadline`: it goes ahead as if it were due earlier by this (lead.h)
 };
 
 // What one worker does. Lives in shared memory: plain data only.

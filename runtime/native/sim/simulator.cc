@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "native/sched/lead.h"
 #include "native/sched/pace.h"
 
 namespace veltair::sim {
@@ -52,6 +53,7 @@ Simulator::Simulator(const MachineOptions& options, std::vector<sched::ModelProf
   lacking_.resize(options.workers);
   for (int32_t w = options.workers; w-- > 0;) idle_workers_.push_back(w);
   totals_.resize(profiles_.size());
+  lateness_.resize(profiles_.size());
 }
 
 sched::View Simulator::view(int32_t worker) const {
@@ -136,7 +138,8 @@ void Simulator::arrive(int32_t query) {
   tasks_[task] = {.model = model_[query],
                   .arrival_ns = now_ns_,
                   .deadline_ns = qos_ns > 0 ? now_ns_ + qos_ns : 0,
-                  .order = query};
+                  .order = query,
+                  .lead_ns = sched::lead_ns(lateness_[model_[query]], mean_lateness_, qos_ns)};
   query_of_[task] = query;
   link(task);
 }
@@ -166,6 +169,11 @@ void Simulator::drop(int32_t task, Outcome outcome) {
   const int32_t query = query_of_[task];
   queries_.end_ns[query] = now_ns_;
   queries_.outcome[query] = static_cast<uint8_t>(outcome);
+  const Task& ended = tasks_[task];
+  if (ended.deadline_ns != 0) {
+    const bool is_late = outcome != Outcome::kServed || now_ns_ > ended.deadline_ns;
+    sched::count_query(lateness_[ended.model], mean_lateness_, is_late, needs_.late_percent);
+  }
   free_tasks_.push_back(task);
 }
 

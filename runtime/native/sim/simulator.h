@@ -184,6 +184,8 @@ class Simulator {
   double wanted_gbps_ = 0;    // the same
   double spread_ = 0;         // slow-down that running blocks were last timed by
 
+  std::vector<int32_t> lateness_;  // by model; of lead.h
+  int32_t mean_lateness_ = 0;
   std::vector<sched::Task> tasks_;
   std::vector<int32_t> query_of_;    // by task
   std::vector<int32_t> previous_;    // by task, in the queue

@@ -31,7 +31,7 @@ MODELS = ("short/1", "long/2")  # as the server has them, by name and version
 
 def task(number: int, model: int, arrival_ns: int, next_layer: int = 0) -> TaskRow:
     """A query that came at `arrival_ns`."""
-    return number, model, 1, 1, next_layer, 0, 0, arrival_ns, 0, number
+    return number, model, 1, 1, next_layer, 0, 0, arrival_ns, 0, number, 0
 
 
 def worker(index: int, number: int, cores: int) -> WorkerRow:

@@ -237,9 +237,9 @@ def test_missing_and_skipped_decisions_are_told(record: Path) -> None:
         (b"garbage", "the first line is no header"),
         (b"\x00" * 1000, "the first line is no header"),
         (b'{"kind":"header"', "the first line is no header"),
-        (b'{"kind":"policy","schema":1}\n', "the first line is `policy`, no header"),
-        (b'{"kind":"header","schema":99,"more":[]}\n', "schema 99: this version reads schema 1"),
-        (b'{"kind":"header","schema":1}\n', "line 1: no line of a record"),
+        (b'{"kind":"policy","schema":2}\n', "the first line is `policy`, no header"),
+        (b'{"kind":"header","schema":99,"more":[]}\n', "schema 99: this version reads schema 2"),
+        (b'{"kind":"header","schema":2}\n', "line 1: no line of a record"),
     ],
 )
 def test_no_record(tmp_path: Path, content: bytes, message: str) -> None:

@@ -44,7 +44,7 @@ def model(name: str) -> ModelRecord:
 
 
 def task(number: int, model: int, arrival_ms: int) -> TaskRow:
-    return (number, model, 1, 1, 0, 0, 0, ZERO_NS + arrival_ms * MS, 0, number)
+    return (number, model, 1, 1, 0, 0, 0, ZERO_NS + arrival_ms * MS, 0, number, 0)
 
 
 def decision(

@@ -88,6 +88,24 @@ def test_a_slow_moment_does_not_end_the_service(scenario: Path) -> None:
     assert refused["satisfied_share"] > late["satisfied_share"] - 0.05
 
 
+@pytest.mark.parametrize("policy", ["deadline", "veltair-deadline"])
+def test_who_may_be_late_gives_way(scenario: Path, policy: str) -> None:
+    """By deadlines alone the long model loses, and the short one nothing."""
+    arguments = ["--set", f"policy.scheduling={policy}", "--set", "arrivals.rate_qps=400"]
+    arguments += ["--set", "model.small.qos_ms=20", "--set", "model.large.qos_ms=30"]
+
+    def late(*more: str) -> tuple[float, float]:
+        models = simulated(scenario, *arguments, *more)["models"]
+        return 1 - models["small"]["satisfied_share"], 1 - models["large"]["satisfied_share"]
+
+    small_alone, large_alone = late("--set", "policy.late_percent=100")
+    small, large = late()
+    assert small_alone < 0.01
+    assert large_alone > 0.15
+    assert large < 0.85 * large_alone
+    assert 0.02 < small < 0.08  # its 5 %
+
+
 def test_figures_in_all_and_by_model(scenario: Path) -> None:
     figures = simulated(scenario)
     small, large = figures["models"]["small"], figures["models"]["large"]
