@@ -462,5 +462,6 @@ def _model_stats(status: ipc.ModelStatus, counts: ipc.ModelCounts) -> ModelStats
         compute_ns=counts.compute_ns,
         request_ns=counts.request_ns,
         pending=counts.pending,
+        lateness=counts.lateness / ipc.MILLION,
         latency=Histogram(bounds_ns=ipc.LATENCY_BOUNDS_NS, counts=tuple(counts.latency)),
     )

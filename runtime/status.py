@@ -75,6 +75,8 @@ class ModelStats:
         compute_ns: sum over completed queries of start to end.
         request_ns: sum over completed queries of arrival to end.
         pending: queries accepted and not completed, now.
+        lateness: for deadline policies, how far more of its queries were late than may be: from 0 to
+            1, in targets.
         latency: arrival to end of the succeeded queries.
     """
 
@@ -89,6 +91,7 @@ class ModelStats:
     compute_ns: int
     request_ns: int
     pending: int
+    lateness: float
     latency: Histogram
 
 

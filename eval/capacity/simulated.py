@@ -124,9 +124,7 @@ def command(
         },
         "runs": compared.runs,
         "alone": compared.alone,
-        "cores_qps": {
-            facts.name: study.ideal_qps(facts, Setting(policy=BASELINE)) for facts in asked
-        },
+        "target_qps": {facts.name: study.target_qps(facts) for facts in asked},
         "memory_qps": {facts.name: study.memory_qps(facts) for facts in asked},
         "shortest_ms": {
             name: ms for facts in asked for name, ms in study.shortest_ms(facts).items()

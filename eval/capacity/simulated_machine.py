@@ -116,7 +116,7 @@ class SimulatedMachine:
         self._name = name
         self._measured_on = measured_on
         self._store = store
-        self._percentile = percentile
+        self.percentile = percentile
         self._shares = read_shares()
         # A profile of many versions, core counts and levels takes a second to make.
         self.profiles = lru_cache(maxsize=32)(self._profiles)
@@ -165,7 +165,7 @@ class SimulatedMachine:
             purpose="search",
             repetition=asked.arrivals.seed - 1,
             rate_qps=asked.arrivals.rate_qps,
-            met=all(figures[name].satisfied_share * 100 >= self._percentile for name in names),
+            met=all(figures[name].satisfied_share * 100 >= self.percentile for name in names),
             figures=figures,
             core_usage=whole["average_cores"] / asked.machine.cores,
             late_p99_ms=None,
@@ -188,7 +188,7 @@ class SimulatedMachine:
             "machine": machine | dict(setting.machine),
             "policy": {
                 "scheduling": setting.policy,
-                "late_percent": late_percent(self._percentile),
+                "late_percent": late_percent(self.percentile),
             }
             | dict(setting.policy_options),
             "model": [
@@ -216,7 +216,7 @@ class SimulatedMachine:
             for key in ("machine", "policy", "model", "arrivals")
         }
         return sections | {
-            "percentile": self._percentile,
+            "percentile": self.percentile,
             "native": _native_digest(),
             "planned": setting.planned,
             "profiles": self._digest(_told(facts, setting), *_variant(setting)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import numpy as np
 
 from veltair.eval.capacity.result import Capacity, Solo
 from veltair.eval.capacity.search import FIRST_STEP, NEXT_STEP, highest_qps, state_of
+from veltair.eval.capacity.simulated_bound import least_core_ns
 from veltair.eval.capacity.simulated_machine import MOST_VERSIONS, Setting
 from veltair.proxy.machine_model import FULL_LEVEL
 from veltair.runtime._native import sched
@@ -236,6 +238,25 @@ class Study:
             for model, profile in zip(facts.models, profiles, strict=True)
         )
         return self._machine.machine.processor.cores * 1e9 / busy_ns
+
+    def target_qps(self, facts: WorkloadFacts) -> float:
+        """What the cores would serve if each query in time took the least that its target allows.
+
+        No policy can keep more: nothing disturbs and nobody waits, and a query that may be late
+        takes its least processor time. 0: some model can't end within its target.
+        """
+        cores = self._machine.machine.processor.cores
+        profiles = self._machine.profiles(facts.models, MOST_VERSIONS, 1.0)
+        in_time = self._machine.percentile / 100
+        busy_ns = sum(
+            model.share
+            * (
+                in_time * least_core_ns(profile, cores, model.qos_ns)
+                + (1 - in_time) * least_core_ns(profile, cores, math.inf)
+            )
+            for model, profile in zip(facts.models, profiles, strict=True)
+        )
+        return cores * 1e9 / busy_ns
 
     def memory_qps(self, facts: WorkloadFacts) -> float:
         """What memory would serve if each query ran on the cores that it needs, all in use."""

@@ -27,6 +27,7 @@ _COUNTED = ModelStats(
     compute_ns=0,
     request_ns=0,
     pending=0,
+    lateness=0.0,
     latency=Histogram(bounds_ns=(2**63 - 1,), counts=(1,)),
 )
 # A server of which every metric has a value.

@@ -1222,6 +1222,7 @@ void bind_ipc_records(nb::module_& m) {
       .def_ro("compute_ns", &ModelCounts::compute_ns)
       .def_ro("request_ns", &ModelCounts::request_ns)
       .def_ro("pending", &ModelCounts::pending)
+      .def_ro("lateness", &ModelCounts::lateness)
       .def_ro("latency", &ModelCounts::latency);
   nb::class_<WorkerStatus>(m, "WorkerStatus")
       .def_ro("pid", &WorkerStatus::pid)

@@ -111,14 +111,21 @@ def _gauges(stats: ServerStats) -> Iterator[Metric]:
         "Share of the accepted and refused queries that were answered within their deadline",
         labels=LABELS,
     )
+    lateness = GaugeMetricFamily(
+        "veltair_model_lateness_ratio",
+        "How far more of the queries were late than may be, in targets: what later ones go ahead by",
+        labels=LABELS,
+    )
     for model in stats.models:
         labels = tuple(_labels(model).values())
+        lateness.add_metric(labels, model.lateness)
         pending.add_metric(labels, model.pending)
         ended = model.succeeded + sum(model.failed.values())
         if ended:
             attainment.add_metric(labels, model.within_qos / ended)
     yield pending
     yield attainment
+    yield lateness
     for name, text, value in (
         ("veltair_cores", "Cores that the server has", stats.cores),
         ("veltair_cores_in_use", "Cores that a running task holds", stats.cores_in_use),

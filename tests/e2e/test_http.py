@@ -176,6 +176,7 @@ def test_metrics_count_what_was_asked(client: triton.InferenceServerClient, addr
     assert values("veltair_cores_in_use") <= values("veltair_cores")
     assert values("veltair_workers_alive") == 2
     assert values("veltair_qos_attainment", **version) > 0
+    assert 0 <= values("veltair_model_lateness_ratio", **version) <= 1
 
 
 # Inference.

@@ -94,14 +94,14 @@ void test_leads() {
     board.join(0, kPid, 0);
     int64_t now_ns = 0;
     int64_t lead_ns = 0;
-    const auto run = [&](int64_t took_ns, int64_t deadline_ns) {
+    const auto run = [&](int64_t took_ns, int64_t deadline_ns, const char* error = "") {
       int32_t query = kNone;
       CHECK(board.allocate(client, 0, &query, now_ns).ok);
       CHECK(board.submit(client, query, now_ns, deadline_ns, 0, now_ns).ok);
       lead_ns = server.segment->tasks()[query].task.lead_ns;
       board.take(0, server.scheduler(), now_ns);
       now_ns += took_ns;
-      board.complete(0, "", now_ns);
+      board.complete(0, error, now_ns);
       collect_one(board, client);
       CHECK(board.release(client, query));
       server.check();
@@ -113,7 +113,10 @@ void test_leads() {
     const bool by_deadline = std::string_view(policy) == "deadline";
     CHECK(lead_ns == (by_deadline ? (190'000 - 190'000 / 64) * 100 : 0));
     run(9 * kMs, 0);
-    CHECK(by_deadline ? lead_ns > 17 * kMs / 10 && lead_ns < 18 * kMs / 10 : lead_ns == 0);
+    run(11 * kMs, 0, "a kernel failed");
+    const int32_t lateness = server.segment->models()[0].lateness;
+    CHECK(lateness == (by_deadline ? 170'000 : 0));  // three were counted
+    CHECK(by_deadline ? lead_ns > 16 * kMs / 10 && lead_ns < 17 * kMs / 10 : lead_ns == 0);
   }
 }
 

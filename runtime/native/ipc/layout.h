@@ -84,7 +84,7 @@ struct alignas(kAlignment) ModelRecord {
   std::atomic<uint32_t> state;  // ModelState; stored with release after `reason`
   char reason[512];             // written once, by rank 0
   int32_t free_slots;
-  int32_t lateness;  // sched::count_query's
+  std::atomic<int32_t> lateness;  // sched::count_query's; read without the mutex too
   Counters counters;
 };
 

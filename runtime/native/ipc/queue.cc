@@ -178,10 +178,13 @@ void Board::end_query(Critical& critical, int32_t q) {
     return;
   }
   const bool in_time = query.deadline_ns == 0 || query.end_ns <= query.deadline_ns;
-  if (query.deadline_ns != 0) {
-    const bool is_late = query.failed != 0 || !in_time;
-    sched::count_query(model.lateness, header_.mean_lateness, is_late,
+  // What failed otherwise says nothing of the time.
+  const bool was_dropped = query.failed == 1 + static_cast<uint32_t>(Failure::kDeadline);
+  if (query.deadline_ns != 0 && (query.failed == 0 || was_dropped)) {
+    int32_t lateness = model.lateness.load(std::memory_order_relaxed);
+    sched::count_query(lateness, header_.mean_lateness, was_dropped || !in_time,
                        header_.policies.late_percent);
+    model.lateness.store(lateness, std::memory_order_relaxed);
   }
   if (query.failed != 0) {
     ++counters.failed[query.failed - 1];

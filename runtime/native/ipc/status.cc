@@ -34,6 +34,7 @@ ModelCounts model_counts(const Segment& segment, int32_t model) {
                      .queue_ns = counters.queue_ns,
                      .compute_ns = counters.compute_ns,
                      .request_ns = counters.request_ns,
+                     .lateness = record.lateness,
                      .latency = {}};
   for (int f = 0; f < kFailures; ++f) counts.failed[f] = counters.failed[f];
   for (const std::atomic<uint64_t>& bucket : counters.latency) counts.latency.push_back(bucket);

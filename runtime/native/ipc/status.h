@@ -33,7 +33,8 @@ struct ModelCounts {
   uint64_t queue_ns = 0;
   uint64_t compute_ns = 0;
   uint64_t request_ns = 0;
-  int32_t pending = 0;  // queries that wait or run now
+  int32_t pending = 0;   // queries that wait or run now
+  int32_t lateness = 0;  // in millionths of a target
   std::vector<uint64_t> latency;
 };
 

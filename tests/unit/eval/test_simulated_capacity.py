@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from veltair.eval.capacity.result import ModelTarget, WorkloadFacts, read
 from veltair.eval.capacity.simulated import command
+from veltair.eval.capacity.simulated_bound import least_core_ns
 from veltair.eval.capacity.simulated_machine import (
     Setting,
     SimulatedMachine,
@@ -24,6 +26,7 @@ from veltair.eval.capacity.simulated_rates import gain
 from veltair.eval.capacity.simulated_study import PLANNED, Plan, Study, median_qps
 from veltair.eval.points import PointStore
 from veltair.proxy.machine_file import find_machine, parse_machine, to_toml
+from veltair.runtime._native import sched
 from veltair.runtime.errors import InputError
 from veltair.runtime.manifest import Manifest
 
@@ -145,7 +148,7 @@ def test_capacities_are_between_what_is_met_and_what_is_not(simulated: Simulated
     found = study.capacity(asked, Setting(policy="veltair"))
     assert (found.state, found.setting, len(found.qps)) == ("found", "", 2)
     ideal_qps = study.ideal_qps(asked, Setting(policy="veltair"))
-    assert 0 < median_qps(found) < ideal_qps
+    assert 0 < median_qps(found) < study.target_qps(asked) <= 1.01 * ideal_qps
     assert run_at(simulated, found.qps[0])
     assert not run_at(simulated, found.qps[0] * 1.02)
     assert said[0].startswith("one: veltair")
@@ -225,7 +228,35 @@ def test_the_command_writes_a_result_and_a_page(
     assert "| veltair |" in page
     assert page.count("## Slack") == 1
     assert "small: no rate to compare." in page
+    assert page.count("| *no policy can keep more* | +") == 1
     assert page.count("## Ablation") == len(questions(MACHINE))
+
+
+def one_layer() -> sched.ModelProfile:
+    return sched.ModelProfile(
+        qos_ns=1000,
+        cores=[1, 2, 4],
+        levels=1,
+        model_ns=[1000, 600, 400],
+        variants=[2],
+        layer_ns=[1000, 700, 400, 1500, 600, 500],
+    )
+
+
+@pytest.mark.parametrize(
+    ("target_ns", "core_ns"),
+    [
+        (math.inf, 1000),
+        (2000, 1000),
+        (1000, 1000),
+        (600, 1200),
+        (800, 1100),  # as often on one core as on two
+        (400, 1600),
+        (399, math.inf),
+    ],
+)
+def test_the_least_processor_time(target_ns: float, core_ns: float) -> None:
+    assert least_core_ns(one_layer(), 4, target_ns) == pytest.approx(core_ns, rel=1e-3)
 
 
 def test_a_workload_without_its_artifacts_says_how_to_compile(tmp_path: Path) -> None:
