@@ -75,8 +75,8 @@ class ModelStats:
         compute_ns: sum over completed queries of start to end.
         request_ns: sum over completed queries of arrival to end.
         pending: queries accepted and not completed, now.
-        lateness: for deadline policies, how far more of its queries were late than may be: from 0 to
-            1, in targets.
+        lateness: by how much of its target its queries go ahead under a deadline policy, since more
+            of them were late than may be: 0 to 1.
         latency: arrival to end of the succeeded queries.
     """
 

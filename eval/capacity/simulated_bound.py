@@ -50,4 +50,3 @@ def least_core_ns(profile: sched.ModelProfile, total_cores: int, target_ns: floa
         method="bounded",
     )
     return max(bound(0.0), bound(math.exp(best.x)))
-

@@ -113,7 +113,7 @@ def _gauges(stats: ServerStats) -> Iterator[Metric]:
     )
     lateness = GaugeMetricFamily(
         "veltair_model_lateness_ratio",
-        "How far more of the queries were late than may be, in targets: what later ones go ahead by",
+        "By how many targets a model's queries go ahead, since more were late than may be",
         labels=LABELS,
     )
     for model in stats.models:
