@@ -18,7 +18,12 @@ from msgspec import Meta
 
 from veltair.runtime.errors import ConfigError, unknown_name
 from veltair.runtime.files import read_whole
-from veltair.runtime.simulate.scenario import ModelSection, check_targets, parse_model_list
+from veltair.runtime.simulate.scenario import (
+    LatePercent,
+    ModelSection,
+    check_targets,
+    parse_model_list,
+)
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -129,15 +134,7 @@ class SchedulingConfig(_Section, frozen=True, kw_only=True):
             description="deadline policies: how much of the time left a query plans to use",
         ),
     ] = 75
-    late_percent: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100,
-            description="deadline policies: how many of a model's queries may be late; where more "
-            "are, its queries go ahead of others. 100: all may, and deadlines alone decide",
-        ),
-    ] = 5
+    late_percent: LatePercent = 5
     refuse_late: Annotated[
         bool,
         Meta(

@@ -33,6 +33,17 @@ NS_PER_MS = 1_000_000
 _LONGEST_MS = 1e6
 
 
+LatePercent = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=100,
+        description="deadline policies: how many of a model's queries may be late; where more "
+        "are, its queries go ahead of others. 100: all may, and deadlines alone decide",
+    ),
+]
+
+
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of the sections: immutable, keyword-only."""
 
@@ -165,15 +176,7 @@ class PolicySection(Section, frozen=True, kw_only=True):
     margin_percent: Annotated[
         int, Meta(ge=1, le=100, description="deadline: part of the time left that a task plans on")
     ] = 75
-    late_percent: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100,
-            description="deadline policies: how many of a model's queries may be late; where more "
-            "are, its queries go ahead",
-        ),
-    ] = 5
+    late_percent: LatePercent = 5
     refuse_late: Annotated[
         bool,
         Meta(description="deadline policies: refuse what can't be in time any more; else serve it"),

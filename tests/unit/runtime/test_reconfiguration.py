@@ -78,6 +78,7 @@ def test_a_key_comes_once() -> None:
         ("scheduling.max_block_ms", float("nan"), ["max_block_ms = nan", "from 0.001"]),
         ("scheduling.max_block_ms", float("inf"), ["max_block_ms = inf"]),
         ("scheduling.margin_percent", 10**30, ["margin_percent", "from 1 to 100"]),
+        ("scheduling.late_percent", 101, ["late_percent", "from 1 to 100"]),
         ("scheduling.margin_percent", True, ["margin_percent = True"]),
         ("scheduling.levle", 1, ["did you mean 'level'"]),
         ("scheduling.a.b", 1, ["[scheduling] a.b: unknown key"]),

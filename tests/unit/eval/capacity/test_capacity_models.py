@@ -8,7 +8,7 @@ import pytest
 from factories import write_tiny_artifact
 
 from veltair.eval.capacity.models import candidates
-from veltair.eval.capacity.ours import POLICIES
+from veltair.eval.capacity.ours import POLICIES, late_percent
 from veltair.eval.capacity.result import ModelTarget, WorkloadFacts
 from veltair.eval.capacity.systems import chosen_systems
 from veltair.runtime._native import sched
@@ -58,3 +58,8 @@ def test_systems_are_named_alone_or_by_kind() -> None:
     assert all(each.kind == "peer" for each in chosen_systems("peers"))
     with pytest.raises(InputError, match="did you mean 'veltair'"):
         chosen_systems("model,veltiar")
+
+
+def test_ours_are_told_how_many_may_be_late() -> None:
+    shares = (50, 95, 99, 99.99)
+    assert [late_percent(percentile) for percentile in shares] == [50, 5, 1, 1]

@@ -91,6 +91,8 @@ def check_refused(result: Any, part: str) -> None:  # noqa: ANN401 # typer's res
         (["machine.pace_seed=-1"], "machine.pace_seed = -1"),
         (["policy.scheduling=block-0"], "policy.scheduling = 'block-0'"),
         (["policy.margin_percent=0"], "policy.margin_percent = 0"),
+        (["policy.late_percent=0"], "policy.late_percent = 0"),
+        (["policy.late_percent=101"], "policy.late_percent = 101"),
         (["policy.max_block_us=0"], "policy.max_block_us = 0"),
         (["policy.max_block_us=Infinity"], "policy.max_block_us = inf"),
         (["policy.scheduling=partition", "policy.partition_cores=5"], "partition_cores = 5"),
