@@ -54,7 +54,7 @@ def _evaluation(folder: Path, result: Result) -> str:
         f"| workload | the best of ours | queries/s | the best {other} | queries/s | ratio |",
         "|---|---|---:|---|---:|---:|",
     ]
-    unsure = []
+    unsure, level = [], []
     for workload in found.workloads:
         each = verdict(found, workload)
         sides = (
@@ -64,6 +64,10 @@ def _evaluation(folder: Path, result: Result) -> str:
         lines.append(f"| {' | '.join((workload, *sides, _spread(each.ratio)))} |")
         if each.undecided:
             unsure.append(f"{workload}: {each.undecided}.")
+        if each.level:
+            level.append(f"{workload} {', '.join(f'`{name}`' for name in each.level)}")
+    if level:
+        lines += ["", f"Of ours, within the spread of the best: {'; '.join(level)}."]
     if unsure:
         lines += ["", f"No winner is named for {' '.join(unsure)}"]
     return "\n".join(lines) + "\n"

@@ -50,6 +50,17 @@ def test_why_no_winner_is_named_is_said(tmp_path: Path) -> None:
     assert "for light: others" not in saved(tmp_path / "other", here=result)
 
 
+def test_those_of_ours_within_the_spread_of_the_best_are_named(tmp_path: Path) -> None:
+    result = whole_result()
+    behind = [
+        replace(each, qps=(100.0, 101.0, 102.0)) if each.system == "deadline" else each
+        for each in result.capacities
+    ]
+    assert "Of ours, within the spread of the best: light `deadline`" in saved(tmp_path, a=result)
+    text = saved(tmp_path / "other", a=replace(result, capacities=tuple(behind)))
+    assert "within the spread of the best: light" not in text
+
+
 def test_peers_without_a_rate_are_said_to_have_none(tmp_path: Path) -> None:
     result = whole_result()
     peers = [each.name for each in result.systems if each.kind == "peer"]
