@@ -23,6 +23,7 @@ import msgspec
 from veltair.eval.loadgen_backends import GoneBackend, NullBackend, SegmentBackend, make_samples
 from veltair.eval.loadgen_plan import Plan, Record
 from veltair.eval.loadgen_schedule import loadgen_seeds, server_schedule
+from veltair.eval.precedence import take_precedence
 from veltair.runtime.client import LocalClient
 from veltair.runtime.errors import NotFoundError, RefusedError, UnavailableError
 
@@ -242,6 +243,7 @@ def run(plan: Plan, backend: Backend) -> Record:
 
 def main(plan_file: str, record_file: str) -> None:
     """Runs the test of a plan file and writes its record."""
+    take_precedence(children=True)  # LoadGen's threads
     plan = msgspec.json.decode(Path(plan_file).read_bytes(), type=Plan)
     if plan.address is None:
         record = run(plan, NullBackend())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from veltair.eval.capacity.system import FAILED, Observed
+from veltair.eval.precedence import precedence
 from veltair.runtime.simulate.run import SERVED
 
 if TYPE_CHECKING:
@@ -119,11 +120,15 @@ class Outcomes:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """Keeps garbage collection out of the block: it takes milliseconds, as long as a query."""
+def undelayed() -> Iterator[None]:
+    """Keeps out of the block what delays a load generator by milliseconds, as long as a query.
+
+    That is garbage collection, and those that compute on the same processors.
+    """
     gc.collect()
     gc.disable()
     try:
-        yield
+        with precedence():
+            yield
     finally:
         gc.enable()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from veltair.eval.capacity.system import FAILED
-from veltair.eval.outcomes import ANSWER_S, Outcomes, uncollected
+from veltair.eval.outcomes import ANSWER_S, Outcomes, undelayed
 from veltair.eval.served import served
 from veltair.runtime.client import LocalClient
 from veltair.runtime.errors import RefusedError, VeltairError
@@ -158,7 +158,7 @@ def replay(
         VeltairError: the server died, or a query was not answered.
     """
     run = _Replay(client, names, Outcomes(arrivals, zero_ns, allowance))
-    with uncollected():
+    with undelayed():
         run.send()
         run.finish()
     return run.outcomes.observed()

@@ -12,7 +12,7 @@ from veltair.eval.capacity.peers.engine_process import READY, RECORD
 from veltair.eval.capacity.peers.ledger import Ledger
 from veltair.eval.capacity.peers.log import end_of
 from veltair.eval.capacity.peers.processor_time import processor_ns, used_ns
-from veltair.eval.outcomes import ANSWER_S, uncollected
+from veltair.eval.outcomes import ANSWER_S, undelayed
 from veltair.runtime.errors import VeltairError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class FirstComeFirstServed:
         """
         pids = [process.pid for process in self._processes]
         before = processor_ns(pids)
-        with uncollected():
+        with undelayed():
             ledger = Ledger(arrivals, allowance)
             for query, due_ns in enumerate(ledger.due_ns):
                 if ledger.is_lost:

@@ -22,7 +22,8 @@ import uvloop
 from veltair.eval.capacity.peers.ledger import Ledger
 from veltair.eval.capacity.peers.log import end_of
 from veltair.eval.capacity.peers.processor_time import processor_ns, tree, used_ns
-from veltair.eval.outcomes import ANSWER_S, uncollected
+from veltair.eval.outcomes import ANSWER_S, undelayed
+from veltair.eval.precedence import take_precedence
 from veltair.runtime.errors import VeltairError
 from veltair.runtime.simulate.arrivals import Arrivals
 
@@ -103,7 +104,7 @@ class HttpPeer:
         """
         before = processor_ns(tree(self._server.pid))
         look_s = 0.0
-        with uncollected():
+        with undelayed():
             ledger = Ledger(arrivals, allowance)
             for query, due_ns in enumerate(ledger.due_ns):
                 if ledger.is_lost:
@@ -186,7 +187,12 @@ def connected(
         log: where it writes.
     """
     loop = uvloop.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name=f"connections of {what}", daemon=True)
+
+    def run() -> None:
+        take_precedence()
+        loop.run_forever()
+
+    thread = threading.Thread(target=run, name=f"connections of {what}", daemon=True)
     thread.start()
 
     def do(work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 # whatever the work returns

@@ -11,7 +11,7 @@ from veltair.eval.capacity.peers.ledger import WAITING, Ledger
 from veltair.eval.capacity.peers.log import end_of
 from veltair.eval.capacity.peers.processor_time import processor_ns, tree, used_ns
 from veltair.eval.capacity.system import FAILED
-from veltair.eval.outcomes import LEAD_NS, uncollected
+from veltair.eval.outcomes import LEAD_NS, undelayed
 from veltair.runtime.simulate.run import QUEUE_FULL, SERVED
 
 
@@ -53,7 +53,7 @@ def test_a_query_too_many_of_a_model_is_refused_and_another_model_is_not() -> No
 
 
 def test_collections_wait_until_the_block_has_ended() -> None:
-    with uncollected():
+    with undelayed():
         assert not gc.isenabled()
     assert gc.isenabled()
 
