@@ -3,7 +3,8 @@
 Each model alone is searched on one server: by LoadGen's Server scenario and its own verdict; by the
 same runs of LoadGen's, judged as `veltair eval` judges; and by our load generator. The first two
 differ by who times and who judges, and nothing else, so that a machine's ups and downs are the same
-in both. The third sends by itself what LoadGen draws from the same seed, in runs of its own.
+in both. The third sends by itself what LoadGen draws from the same seed, in runs of its own, and
+unlike LoadGen's driver writes no inputs: as in `veltair eval`, they lie in the slots already.
 LoadGen's early stopping is left out of its verdict: it asks for more than the percentile, so as to
 be sure of it, and the less so the longer a run is.
 """
