@@ -100,7 +100,8 @@ def linear(
     """An axis over all values, and `low`, with about five round ticks."""
     least = min(values) if low is None else low
     most = max(*values, least)
-    if most - least < 1e-12 * max(abs(most), 1e-300):
+    # Not by a tiny number: where OpenVINO ran before, such count as zeros.
+    if most - least <= 1e-12 * abs(most):
         most = least + (abs(least) or 1.0)
     rough = (most - least) / 4
     power = 10.0 ** math.floor(math.log10(rough))

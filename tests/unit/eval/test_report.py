@@ -39,6 +39,7 @@ def test_axes_are_round_and_hold_all_values() -> None:
     assert whole("n", 5, around=0.5).ticks == (1, 2, 3, 4, 5)
     assert len(whole("n", 200, around=0.5).ticks) <= 12
     assert linear("x", [3, 3]).part(3) == pytest.approx(0)
+    assert linear("x", [0, 0]).ticks[0] == 0
     log = doubling("size", [3000, 70000], text=bytes_text)
     assert (log.ticks[0], log.ticks[-1]) == (2048, 131072)
     assert 0 < log.part(3000) < log.part(70000) < 1
