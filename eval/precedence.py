@@ -41,11 +41,10 @@ def take_precedence(*, children: bool = False) -> bool:
 def precedence() -> Iterator[None]:
     """Makes the calling thread a real-time one within the block, if it may be one."""
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
-    if not take_precedence():
-        yield
-        return
+    taken = take_precedence()
     try:
         yield
     finally:
-        # Who may be one by a limit may not take the flag back; it is no harm to others.
-        os.sched_setscheduler(0, policy | os.SCHED_RESET_ON_FORK, parameters)
+        if taken:
+            # Who may be one by a limit may not take the flag back; it is no harm to others.
+            os.sched_setscheduler(0, policy | os.SCHED_RESET_ON_FORK, parameters)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
+from veltair.eval.outcomes import undelayed
 from veltair.eval.precedence import precedence, take_precedence
 
 if TYPE_CHECKING:
@@ -54,6 +55,14 @@ def test_a_thread_has_it_within_the_block_and_starts_none_that_have_it() -> None
         assert in_a_thread(policy) == before
         run = subprocess.run([sys.executable, "-c", _POLICY], capture_output=True, check=True)
         assert int(run.stdout) == before
+
+
+@needs_right
+def test_load_generators_have_it_while_they_run() -> None:
+    before = policy()
+    with undelayed():
+        assert policy() == os.SCHED_RR
+    assert policy() == before
 
 
 @needs_right
