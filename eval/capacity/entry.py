@@ -22,11 +22,11 @@ class Entry:
     Attributes:
         case: the workload.
         system: that serves it.
-        setting: its best, as far as is known.
+        setting: its best, as far as is known: that of the most repetitions.
         guess_qps: where the search begins.
-        beaten: settings that were the best until another kept more in the comparison, each with
-            the rate that it kept in it, the last one beaten at the end.
+        candidates: settings at which it ran when they were compared; empty: they were not.
         found: highest rate of each repetition of the search; 0: none.
+        found_at: the setting of each, by which it was found.
         error: why it failed; empty: it didn't.
         log: what it said then, within the folder of the results.
         failed_queries: texts of queries that it failed.
@@ -37,8 +37,9 @@ class Entry:
     system: System
     setting: str
     guess_qps: float
-    beaten: list[tuple[str, float]] = field(default_factory=list)
+    candidates: list[str] = field(default_factory=list)
     found: list[float] = field(default_factory=list)
+    found_at: list[str] = field(default_factory=list)
     error: str = ""
     log: str = ""
     failed_queries: set[str] = field(default_factory=set)
@@ -53,6 +54,12 @@ class Entry:
     def others(self) -> float:
         """What others took of the processors in the median trial of the search."""
         return statistics.median(self.disturbed) if self.disturbed else 0.0
+
+    def add(self, rate_qps: float, setting: str) -> None:
+        """Adds what a repetition of the search has found."""
+        self.found.append(rate_qps)
+        self.found_at.append(setting)
+        self.setting = statistics.mode(self.found_at)
 
     def stage(self, name: str) -> str:
         """Returns the name of one of its stages among all."""
@@ -92,6 +99,8 @@ class Entry:
             notes.append(f"repetitions differ by {spread(self.found):.0%} of their median")
         elif max(self.found) * NEXT_STEP >= HIGHEST_QPS:
             notes.append("at least; the load generator sends no more")
+        if len(set(self.found_at)) > 1:
+            notes.append(f"by repetition, at {', '.join(self.found_at)}")
         if self.failed_queries:
             notes.append(f"failed queries: {'; '.join(sorted(self.failed_queries))}")
         return ". ".join(notes)

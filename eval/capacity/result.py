@@ -107,7 +107,7 @@ class Capacity:
     Attributes:
         workload: its name.
         system: its name.
-        setting: the best of the grid.
+        setting: the best in the most repetitions.
         state: `found`, or why there is none.
         qps: of each repetition.
         note: what a reader has to know, in a sentence; empty: nothing.

@@ -23,7 +23,7 @@ from veltair.eval.capacity.workloads import changed_run, poisson
 from veltair.runtime.simulate.arrivals import Arrivals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from veltair.eval.capacity.entry import Entry
     from veltair.eval.capacity.result import Purpose, Trial
@@ -86,7 +86,7 @@ class Stages:
         self._cores = cores
 
     def compare_settings(self, entry: Entry) -> str:
-        """Finds the best setting by shorter runs; one that fails is no candidate."""
+        """Finds by shorter runs where to begin; a setting that fails is no candidate."""
         best_qps = -1.0
         errors: list[Exception] = []
         for setting in entry.system.settings(self._cores):
@@ -96,36 +96,40 @@ class Stages:
                 self._trials.close()
                 errors.append(error)
                 continue
+            entry.candidates.append(setting)
             if found > best_qps:
-                if best_qps > 0:
-                    entry.beaten.append((entry.setting, best_qps))
                 best_qps, entry.setting = found, setting
         if best_qps < 0:
             raise errors[0]
         entry.guess_qps = best_qps or entry.guess_qps
-        return f"best at {entry.setting}"
+        return f"best at {entry.setting} in short runs"
 
     def search(self, entry: Entry, repetition: int) -> str:
-        """Finds the highest rate once.
+        """Finds the highest rate once, at the setting that is the best for it.
 
-        The shorter runs by which settings were compared may have flattered the best one: where it
-        keeps less now than another kept then, that one is searched as well, and the better taken.
+        Short runs compare settings badly, and some keep a rate but not lower ones, after which
+        caches are cold. So each of the others is asked for more than the best one so far: no
+        choice by chance is held against a system.
         """
-        begin_qps = entry.qps or entry.guess_qps
-        found = self._highest(entry, entry.setting, begin_qps, repetition)
-        while entry.beaten and entry.beaten[-1][1] > found:
-            setting, kept_qps = entry.beaten.pop()
-            other = self._highest(entry, setting, kept_qps, repetition)
-            if other > found:
-                entry.setting, found = setting, other
-        entry.beaten.clear()
-        entry.found.append(found)
+        setting = entry.setting
+        found = self._highest(entry, setting, entry.qps or entry.guess_qps, repetition)
+        for other in entry.candidates:
+            if other == entry.setting:
+                continue
+            holds = self._searched(entry, other, repetition)
+            more_qps = max(found * GRID_GAIN, LOWEST_QPS)
+            if holds(more_qps):
+                setting, found = other, self._highest(entry, other, more_qps, repetition)
+        entry.add(found, setting)
         kept = f"{found:.1f} queries/s" if found else f"not {LOWEST_QPS:g} query/s"
-        return f"{kept} at {entry.setting}"
+        return f"{kept} at {setting}"
+
+    def _searched(self, entry: Entry, setting: str, repetition: int) -> Callable[[float], bool]:
+        return partial(self._holds, entry, setting, entry.case.run, "search", repetition)
 
     def _highest(self, entry: Entry, setting: str, begin_qps: float, repetition: int) -> float:
         return highest_qps(
-            partial(self._holds, entry, setting, entry.case.run, "search", repetition),
+            self._searched(entry, setting, repetition),
             begin_qps,
             step=NEXT_STEP if entry.qps else FIRST_STEP,
             tolerance=self._plan.tolerance,

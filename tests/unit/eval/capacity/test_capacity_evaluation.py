@@ -110,14 +110,21 @@ def test_the_best_setting_is_found_and_taken(tmp_path: Path) -> None:
     assert capacity(result, "peer").setting == "fast"
     tried = {each.setting for each in result.trials if each.purpose == "grid"}
     assert tried == {"slow", "fast", "middling"}
-    assert {each.setting for each in result.trials if each.purpose != "grid"} == {"fast"}
+    searched = [each for each in result.trials if each.purpose == "search"]
+    asked = [each for each in searched if each.setting != "fast"]  # for more than the fast one has
+    assert [(each.setting, each.met) for each in asked] == [
+        ("slow", False),
+        ("middling", False),
+    ] * 2
+    others = {each.setting for each in result.trials if each.purpose not in ("grid", "search")}
+    assert others == {"fast"}
 
 
 class TiringSystem(QueueingSystem):
-    """Fast at one of its settings as long as nobody asks for long."""
+    """As fast at one of its settings as `tires` says as long as nobody asks for long."""
 
-    def __init__(self, tired_ms: float) -> None:
-        super().__init__("peer", {"steady": 14, "tires": 8}, kind="peer")
+    def __init__(self, tired_ms: float, *, steady_ms: float = 14, tires_ms: float = 8) -> None:
+        super().__init__("peer", {"steady": steady_ms, "tires": tires_ms}, kind="peer")
         self._tired_ms = tired_ms
 
     def replay(self, arrivals: Arrivals, allowance: Allowance | None = None) -> Observed:
@@ -134,6 +141,35 @@ def test_a_setting_that_short_runs_flatter_is_not_taken_for_the_best(
     assert (found.state, found.setting) == ("found", best)
     expected = capacity_qps(min(tired_ms, 14) / 1000, 0.040, 0.95)
     assert found.qps == pytest.approx((expected,) * 2, rel=0.1)
+
+
+def test_a_setting_that_short_runs_put_last_is_found_in_longer_ones(tmp_path: Path) -> None:
+    system = TiringSystem(8, steady_ms=10, tires_ms=11)
+    found = capacity(evaluate(tmp_path, [system], steady_case(40)), "peer")
+    assert (found.state, found.setting, found.note) == ("found", "tires", "")
+    assert found.qps == pytest.approx((capacity_qps(0.008, 0.040, 0.95),) * 2, rel=0.1)
+
+
+class FickleSystem(QueueingSystem):
+    """Which of its settings is the faster depends on the arrivals, whatever their rate is."""
+
+    def __init__(self) -> None:
+        super().__init__("peer", {"first": 9, "second": 10}, kind="peer")
+        self._known: float | None = None
+
+    def replay(self, arrivals: Arrivals, allowance: Allowance | None = None) -> Observed:
+        gaps = np.diff(arrivals.time_ns[:3])
+        pattern = float(gaps[1] / gaps[0])
+        self._known = pattern if self._known is None else self._known
+        same = pattern == pytest.approx(self._known, rel=1e-3)
+        self._service_ms = {"first": 9, "second": 10} if same else {"first": 10, "second": 9}
+        return super().replay(arrivals, allowance)
+
+
+def test_each_repetition_is_at_the_setting_that_is_best_for_it(tmp_path: Path) -> None:
+    found = capacity(evaluate(tmp_path, [FickleSystem()], steady_case(40)), "peer")
+    assert (found.setting, found.note) == ("first", "by repetition, at first, second")
+    assert found.qps == pytest.approx((capacity_qps(0.009, 0.040, 0.95),) * 2, rel=0.1)
 
 
 class UnluckySystem(QueueingSystem):
