@@ -24,7 +24,8 @@ class Entry:
         system: that serves it.
         setting: its best, as far as is known: that of the most repetitions.
         guess_qps: where the search begins.
-        candidates: settings at which it ran when they were compared; empty: they were not.
+        candidates: settings at which it runs, of those compared; empty: they were not compared.
+        failed_settings: why it failed at the others.
         found: highest rate of each repetition of the search; 0: none.
         found_at: the setting of each, by which it was found.
         error: why it failed; empty: it didn't.
@@ -38,6 +39,7 @@ class Entry:
     setting: str
     guess_qps: float
     candidates: list[str] = field(default_factory=list)
+    failed_settings: dict[str, str] = field(default_factory=dict)
     found: list[float] = field(default_factory=list)
     found_at: list[str] = field(default_factory=list)
     error: str = ""
@@ -101,6 +103,13 @@ class Entry:
             notes.append("at least; the load generator sends no more")
         if len(set(self.found_at)) > 1:
             notes.append(f"by repetition, at {', '.join(self.found_at)}")
+        if state != "failed":
+            notes += [f"failed at {name}: {why}" for name, why in self.failed_settings.items()]
         if self.failed_queries:
             notes.append(f"failed queries: {'; '.join(sorted(self.failed_queries))}")
         return ". ".join(notes)
+
+
+def error_line(error: Exception) -> str:
+    """Returns what an error says, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__

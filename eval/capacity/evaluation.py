@@ -10,7 +10,7 @@ import traceback
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from veltair.eval.capacity.entry import Entry
+from veltair.eval.capacity.entry import Entry, error_line
 from veltair.eval.capacity.result import Capacity, Result, SystemFacts
 from veltair.eval.capacity.search import guess_qps
 from veltair.eval.capacity.stages import GRID_PART, RECORDED_S, Plan, Stages
@@ -174,7 +174,7 @@ class Evaluation:
         source = self._trials.log(entry.system, entry.case)
         said = source.read_bytes() if source.is_file() else b""
         path.write_bytes(said + "".join(traceback.format_exception(error)).encode())
-        entry.error = " ".join(str(error).split()) or type(error).__name__
+        entry.error = error_line(error)
         entry.log = str(path.relative_to(self._folder))
 
     def _facts(self, system: System) -> SystemFacts:

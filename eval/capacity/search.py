@@ -36,23 +36,29 @@ def guess_qps(facts: WorkloadFacts) -> float:
 
 
 def highest_qps(
-    holds: Callable[[float], bool], begin_qps: float, *, step: float, tolerance: float
+    holds: Callable[[float], bool],
+    begin_qps: float,
+    *,
+    step: float,
+    tolerance: float,
+    lowest_qps: float = LOWEST_QPS,
 ) -> float:
-    """Returns the highest rate that holds; 0: not even `LOWEST_QPS` does.
+    """Returns the highest rate that holds; 0: not even `lowest_qps` does.
 
     Args:
         holds: asked of a rate; taken to hold below each rate for which it does.
         begin_qps: where the search begins.
         step: from one rate to the next until one holds and one doesn't.
         tolerance: how well the rate is known then, as a share of it.
+        lowest_qps: no lower rate is asked of.
     """
-    low, high = bracket(holds, max(begin_qps, LOWEST_QPS), LOWEST_QPS, HIGHEST_QPS, step)
+    low, high = bracket(holds, max(begin_qps, lowest_qps), lowest_qps, HIGHEST_QPS, step)
     if math.isinf(high):
         return low
     if low == 0:
-        if high <= LOWEST_QPS or not holds(LOWEST_QPS):
+        if high <= lowest_qps or not holds(lowest_qps):
             return 0.0
-        low = LOWEST_QPS
+        low = lowest_qps
     return bisect(holds, low, high, tolerance=tolerance)
 
 

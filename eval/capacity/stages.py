@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from veltair.eval.capacity.entry import error_line
 from veltair.eval.capacity.ours import Ours
 from veltair.eval.capacity.result import Gantt, Solo
 from veltair.eval.capacity.search import (
@@ -23,7 +24,7 @@ from veltair.eval.capacity.workloads import changed_run, poisson
 from veltair.runtime.simulate.arrivals import Arrivals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from veltair.eval.capacity.entry import Entry
     from veltair.eval.capacity.result import Purpose, Trial
@@ -93,7 +94,7 @@ class Stages:
             try:
                 found = self._rate_of_setting(entry, setting, best_qps)
             except Exception as error:  # each system has classes of its own
-                self._trials.close()
+                self._drop(entry, setting, error)
                 errors.append(error)
                 continue
             entry.candidates.append(setting)
@@ -113,26 +114,40 @@ class Stages:
         """
         setting = entry.setting
         found = self._highest(entry, setting, entry.qps or entry.guess_qps, repetition)
-        for other in entry.candidates:
-            if other == entry.setting:
-                continue
-            holds = self._searched(entry, other, repetition)
+        for other in [each for each in entry.candidates if each != entry.setting]:
             more_qps = max(found * GRID_GAIN, LOWEST_QPS)
-            if holds(more_qps):
-                setting, found = other, self._highest(entry, other, more_qps, repetition)
+            try:
+                more = self._highest(entry, other, more_qps, repetition, lowest_qps=more_qps)
+            except Exception as error:  # each system has classes of its own
+                self._drop(entry, other, error)
+                entry.candidates.remove(other)
+                continue
+            if more:
+                setting, found = other, more
         entry.add(found, setting)
         kept = f"{found:.1f} queries/s" if found else f"not {LOWEST_QPS:g} query/s"
         return f"{kept} at {setting}"
 
-    def _searched(self, entry: Entry, setting: str, repetition: int) -> Callable[[float], bool]:
-        return partial(self._holds, entry, setting, entry.case.run, "search", repetition)
+    def _drop(self, entry: Entry, setting: str, error: Exception) -> None:
+        """A system that fails at one of its settings is measured at the others, and says so."""
+        self._trials.close()
+        entry.failed_settings[setting] = error_line(error)
 
-    def _highest(self, entry: Entry, setting: str, begin_qps: float, repetition: int) -> float:
+    def _highest(
+        self,
+        entry: Entry,
+        setting: str,
+        begin_qps: float,
+        repetition: int,
+        *,
+        lowest_qps: float = LOWEST_QPS,
+    ) -> float:
         return highest_qps(
-            self._searched(entry, setting, repetition),
+            partial(self._holds, entry, setting, entry.case.run, "search", repetition),
             begin_qps,
             step=NEXT_STEP if entry.qps else FIRST_STEP,
             tolerance=self._plan.tolerance,
+            lowest_qps=lowest_qps,
         )
 
     def run_loads(self, entry: Entry) -> str:
@@ -216,7 +231,7 @@ class Stages:
         return found
 
     def _rate_of_setting(self, entry: Entry, setting: str, best_qps: float) -> float:
-        """Returns the rate that a setting keeps; -1 where it is no better than the best so far."""
+        """Returns the rate that a setting keeps; 0 where it is no better than the best so far."""
         run = entry.case.run
         short = changed_run(
             run,
@@ -225,10 +240,14 @@ class Stages:
             max_seconds=run.max_seconds * GRID_PART,
         )
         holds = partial(self._holds, entry, setting, short, "grid", 0)
-        begin = best_qps * GRID_GAIN if best_qps > 0 else entry.guess_qps
-        if best_qps > 0 and not holds(begin):
-            return -1.0
-        return highest_qps(holds, begin, step=FIRST_STEP, tolerance=2 * self._plan.tolerance)
+        more_qps = best_qps * GRID_GAIN
+        return highest_qps(
+            holds,
+            more_qps if best_qps > 0 else entry.guess_qps,
+            step=FIRST_STEP,
+            tolerance=2 * self._plan.tolerance,
+            lowest_qps=max(more_qps, LOWEST_QPS),
+        )
 
     def _run_at(self, entry: Entry, rate_qps: float, loads: Sequence[tuple[float, Purpose]]) -> str:
         shares = []

@@ -31,6 +31,7 @@ from veltair.eval.capacity.workloads import RunSection
 from veltair.eval.outcomes import Allowance
 from veltair.eval.patience import Patience
 from veltair.eval.points import PointStore
+from veltair.runtime.errors import VeltairError
 from veltair.runtime.simulate.arrivals import Arrivals
 
 ANY = float("inf")  # runs that are worked out are disturbed by nothing
@@ -118,6 +119,8 @@ def test_the_best_setting_is_found_and_taken(tmp_path: Path) -> None:
     ] * 2
     others = {each.setting for each in result.trials if each.purpose not in ("grid", "search")}
     assert others == {"fast"}
+    runs = [(each.setting, each.purpose, each.repetition, each.rate_qps) for each in result.trials]
+    assert len(set(runs)) == len(runs)
 
 
 class TiringSystem(QueueingSystem):
@@ -272,6 +275,28 @@ def test_a_setting_that_fails_is_no_candidate(tmp_path: Path) -> None:
     system = QueueingSystem("peer", {"broken": 5, "works": 10}, kind="peer", before=failing_once())
     found = capacity(evaluate(tmp_path, [system], steady_case(30)), "peer")
     assert (found.state, found.setting) == ("found", "works")
+    assert found.note == "failed at broken: the setting does not work"
+
+
+class OverloadedSystem(QueueingSystem):
+    """Dies at one of its settings when it is asked for long."""
+
+    def __init__(self) -> None:
+        super().__init__("peer", {"works": 10, "dies": 14}, kind="peer")
+
+    def replay(self, arrivals: Arrivals, allowance: Allowance | None = None) -> Observed:
+        if self.starts[-1] == "dies" and len(arrivals.time_ns) > 2000:
+            raise VeltairError("too many queries")
+        return super().replay(arrivals, allowance)
+
+
+def test_a_setting_that_fails_in_the_search_is_left_out(tmp_path: Path) -> None:
+    system = OverloadedSystem()
+    found = capacity(evaluate(tmp_path, [system], steady_case(40)), "peer")
+    assert (found.state, found.setting) == ("found", "works")
+    assert found.note == "failed at dies: too many queries"
+    assert found.qps == pytest.approx((capacity_qps(0.010, 0.040, 0.95),) * 2, rel=0.1)
+    assert system.starts.count("dies") == 2  # in the comparison and once in the search
 
 
 def test_a_target_that_no_rate_keeps_is_unmeetable(tmp_path: Path) -> None:

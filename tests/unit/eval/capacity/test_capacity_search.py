@@ -49,6 +49,20 @@ def test_what_one_query_a_second_does_not_keep_is_nothing() -> None:
     assert min(asked) == 1
 
 
+def test_what_does_not_keep_the_lowest_rate_is_asked_of_no_other() -> None:
+    asked: list[float] = []
+
+    def holds(rate: float) -> bool:
+        asked.append(rate)
+        return rate <= 50
+
+    assert highest_qps(holds, 60, step=1.5, tolerance=0.02, lowest_qps=60) == 0
+    assert asked == [60]
+    asked.clear()
+    assert 49 <= highest_qps(holds, 40, step=1.5, tolerance=0.02, lowest_qps=40) <= 50
+    assert len(set(asked)) == len(asked)
+
+
 def test_what_holds_at_every_rate_is_the_highest_asked() -> None:
     assert highest_qps(lambda _rate: True, 10, step=1.5, tolerance=0.02) > 10_000
 
