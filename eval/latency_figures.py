@@ -36,8 +36,9 @@ class Figures:
         p50_ms: percentiles of it.
         p95_ms: the same.
         p99_ms: the same.
-        wait_ms: mean time from that arrival to the begin of the first block.
-        service_ms: mean time from there to the end.
+        wait_ms: mean time from that arrival to the begin of the first block, of those of which it
+            was told.
+        service_ms: mean time from there to the end, of the same.
     """
 
     queries: int
@@ -62,8 +63,8 @@ class Outcomes:
     Attributes:
         arrival_ns: int64[Q], ascending: when each was due.
         model: int32[Q], index.
-        start_ns: int64[Q], of its first block; what it is of queries that were not served is not
-            looked at.
+        start_ns: int64[Q], of its first block; negative where it was not told. What it is of
+            queries that were not served is not looked at.
         end_ns: int64[Q].
         outcome: int64[Q], SERVED, REFUSED, QUEUE_FULL or any other code for failed.
         qos_ns: int64[M], target of each model; 0: none.
@@ -109,6 +110,7 @@ def to_json(value: Any) -> Any:  # noqa: ANN401 # JSON has no narrower type
 
 def _figures(found: Outcomes, chosen: NDArray[np.bool_]) -> Figures:
     served = chosen & (found.outcome == SERVED)
+    told = served & (found.start_ns >= 0)
     refused = chosen & np.isin(found.outcome, (REFUSED, QUEUE_FULL))
     latency_ns = found.end_ns - found.arrival_ns
     qos_ns = found.qos_ns[found.model]
@@ -129,8 +131,8 @@ def _figures(found: Outcomes, chosen: NDArray[np.bool_]) -> Figures:
         p50_ms=percentiles[0],
         p95_ms=percentiles[1],
         p99_ms=percentiles[2],
-        wait_ms=_mean((found.start_ns - found.arrival_ns)[served] / _NS_PER_MS),
-        service_ms=_mean((found.end_ns - found.start_ns)[served] / _NS_PER_MS),
+        wait_ms=_mean((found.start_ns - found.arrival_ns)[told] / _NS_PER_MS),
+        service_ms=_mean((found.end_ns - found.start_ns)[told] / _NS_PER_MS),
     )
 
 

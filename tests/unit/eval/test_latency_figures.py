@@ -48,6 +48,17 @@ def test_only_served_queries_have_a_latency_and_all_count_for_the_share() -> Non
     assert found["free"].p99_ms == pytest.approx(100)
 
 
+def test_only_queries_whose_begin_was_told_have_waited() -> None:
+    some = outcomes([SERVED, SERVED, SERVED], [3, 5, 7], [0, 0, 1])
+    some.start_ns[[1, 2]] = -1  # as systems say that don't know it
+    found = by_model(some, ["some", "none"])
+    assert (found["some"].wait_ms, found["some"].service_ms) == (1, 2)
+    assert found["some"].mean_ms == 4
+    assert math.isnan(found["none"].wait_ms)
+    assert math.isnan(found["none"].service_ms)
+    assert found["none"].mean_ms == 7
+
+
 def test_a_model_that_nobody_asked_for_has_no_figures() -> None:
     found = by_model(outcomes([SERVED, SERVED], [1, 1], [0, 0]), ["tight", "free"])
     assert found["free"].queries == 0
