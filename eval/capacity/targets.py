@@ -2,7 +2,9 @@
 
 A model's target is three times the best peer's median latency on all cores for a query that comes
 after 50 ms of idleness, rounded up to a whole millisecond. They are derived once and written into
-the workloads' files as `[qos.small]`, with how; `veltair eval` reads them and measures none.
+the workloads' files as `[qos.small]`, with how; `veltair eval` reads them and measures none. With
+`--check` the files stay, and what it says is how far the machine is from the one they suit: other
+tenants of a virtual machine's host empty its caches, which no counter of the guest tells.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+import statistics
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
 STEM = "capacity.targets"
 FACTOR = 3
+MOST_SLOWER = 1.15  # as slow as when the targets were derived, that still compares
 IDLE_NS = 50_000_000
 
 _NS_PER_MS = 1e6
@@ -76,6 +80,14 @@ def command(
     ] = Path("repository"),
     onnx: Annotated[Path, typer.Option(help="Folder of <model>.onnx files.")] = Path("onnx"),
     seconds: Annotated[float, typer.Option(min=0.1, help="For each model.")] = 20.0,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Write nothing; say how slow the machine is now by the files' targets, and exit "
+            f"with 1 beyond {MOST_SLOWER:g} times.",
+        ),
+    ] = False,
     attempts: Attempts = 3,
     wait_s: WaitS = 30.0,
 ) -> None:
@@ -85,6 +97,7 @@ def command(
         raise InputError(f"none of {', '.join(PEERS)} is installed; pip install 'veltair[peers]'")
     files = [read_workload(name) for name in workloads.split(",")]
     names = tuple(dict.fromkeys(name for file in files for name in file.mix.models))
+    written_ms = _written_ms(files) if check else {}
     plan = IdlePlan(budget_ns=round(seconds * 1e9), idle_ns=(IDLE_NS,))
     patience = Patience(attempts=attempts, wait_s=wait_s)
     found = {}
@@ -97,9 +110,37 @@ def command(
             f"(others used {fastest.others:.1%} of the processors)",
             flush=True,
         )
+    if check:
+        slower = slowness(found, written_ms)
+        print(f"{slower:.2f} times as slow as when the targets were derived (geometric mean)")
+        if slower > MOST_SLOWER:
+            print("wait until the machine is quiet; or, if it stays so, derive them anew")
+            raise typer.Exit(1)
+        return
     for file in files:
         write_whole(file.path, with_targets(file, found, machine_facts()).encode())
         print(f"{file.path}: [qos.{MEASURED_QOS}] written")
+
+
+def slowness(found: Mapping[str, Fastest], written_ms: Mapping[str, float]) -> float:
+    """Returns how many times as slow the machine is now as when targets were derived.
+
+    Args:
+        found: what the best peer takes now, by model.
+        written_ms: targets, by model; each up to a millisecond more than follows from a latency.
+
+    Returns:
+        The geometric mean over the models.
+    """
+    return statistics.geometric_mean(
+        FACTOR * each.ms / written_ms[name] for name, each in found.items()
+    )
+
+
+def _written_ms(files: Sequence[WorkloadFile]) -> dict[str, float]:
+    """Returns the measured targets of files, by model; ConfigError where one has none."""
+    facts = [file.facts(MEASURED_QOS) for file in files]
+    return {model.name: model.qos_ns / _NS_PER_MS for each in facts for model in each.models}
 
 
 def with_targets(

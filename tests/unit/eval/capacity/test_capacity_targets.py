@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from veltair.eval.capacity.targets import Fastest, with_targets
+from veltair.eval.capacity.targets import Fastest, slowness, with_targets
 from veltair.eval.capacity.workloads import read_workload
 from veltair.runtime.errors import InputError
 
@@ -58,3 +58,9 @@ def test_a_section_that_is_not_the_last_is_left_alone(tmp_path: Path) -> None:
     path.write_text(BEGIN + middle)
     with pytest.raises(InputError, match="not the last section"):
         with_targets(read_workload(str(path)), FOUND, MACHINE)
+
+
+def test_how_slow_the_machine_is_by_targets_that_were_derived() -> None:
+    assert slowness(FOUND, {"a": 3 * 3.301, "b": 15}) == pytest.approx(1)
+    assert slowness(FOUND, {"a": 3 * 3.301 / 2, "b": 30}) == pytest.approx(1)
+    assert slowness(FOUND, {"a": 3 * 3.301 / 2, "b": 7.5}) == pytest.approx(2)
