@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from veltair.runtime.client import Completion, LocalClient
     from veltair.runtime.manifest import TensorSpec
 
+_NO_TARGET_NS = 24 * 3600 * 1_000_000_000  # beyond any test
+
 
 class Answer(Protocol):
     """The end of one query, as a backend reports it; `end_ns` is when it ended there."""
@@ -99,7 +101,8 @@ class SegmentBackend:
         """Takes the server and the inputs, by the sample's index."""
         self._client = client
         self._model = plan.model
-        self._latency_ns = plan.latency_ns
+        # Only that scenario has targets: offline all are due at once, and no late one makes room.
+        self._patience_ns = plan.latency_ns if plan.scenario == "Server" else _NO_TARGET_NS
         self._samples = samples
 
     def submit(self, tag: int, sample: int, due_ns: int) -> bool:
@@ -112,7 +115,7 @@ class SegmentBackend:
             raise
         for name, array in self._samples[sample].items():
             np.copyto(slot.inputs[name], array)
-        deadline_ns = due_ns + self._latency_ns
+        deadline_ns = due_ns + self._patience_ns
         self._client.submit(slot, arrival_ns=due_ns, deadline_ns=deadline_ns, tag=tag)
         return True
 
