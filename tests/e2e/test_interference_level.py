@@ -60,8 +60,9 @@ def write_config(folder: Path, source: str, more: str = "") -> Path:
 class Queries:
     """Asks a server one query after the other, as long as the block runs."""
 
-    def __init__(self, server: RunningServer) -> None:
+    def __init__(self, server: RunningServer, pause_s: float = 0) -> None:
         self._client = server.client()
+        self._pause_s = pause_s
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._ask)
 
@@ -72,6 +73,7 @@ class Queries:
             )
             (completion,) = self._client.wait(timeout_s=10)
             completion.slot.release()
+            time.sleep(self._pause_s)
 
     def __enter__(self) -> Queries:
         self._thread.start()
@@ -178,7 +180,7 @@ def test_a_trained_source_is_read_beside_own_blocks(tmp_path: Path, repository: 
         segment = attached(running.wait_ready())
         segment.emulated_slowdown = 0
         assert any("interference level: measured by probe" in line for line in running.lines)
-        with Queries(running):
+        with Queries(running, pause_s=0.01):  # in which the probe's walks find a core
             wait_until(lambda: 0.35 < level(segment) < 0.45)
             assert metrics(running)['veltair_interference_source_info{source="probe"}'] == 1
         running.ranks()[0].terminate()
