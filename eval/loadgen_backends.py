@@ -101,7 +101,7 @@ class SegmentBackend:
         """Takes the server and the inputs, by the sample's index."""
         self._client = client
         self._model = plan.model
-        # Only that scenario has targets: offline all are due at once, and no late one makes room.
+        # Offline, all are due at once: a late one with a target would make room for the next.
         self._patience_ns = plan.latency_ns if plan.scenario == "Server" else _NO_TARGET_NS
         self._samples = samples
 
