@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from veltair.runtime.server.guardian import stop_with_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import IO
 
 STOP_S = 30.0
@@ -26,6 +26,7 @@ def child(
     stderr: IO[str] | int | None = None,
     *,
     pass_fds: Sequence[int] = (),
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """Runs a command in a session of its own, and ends that session on the way out.
 
@@ -38,6 +39,7 @@ def child(
         stdout: as of `subprocess.Popen`.
         stderr: as of `subprocess.Popen`.
         pass_fds: as of `subprocess.Popen`.
+        variables: of its environment, beside this process's.
 
     Yields:
         The process.
@@ -49,6 +51,7 @@ def child(
         text=True,
         start_new_session=True,
         pass_fds=pass_fds,
+        env={**os.environ, **(variables or {})},
         preexec_fn=stop_with_parent,  # noqa: PLW1509 # one prctl, nothing of Python's
     )
     try:

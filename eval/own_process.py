@@ -1,7 +1,8 @@
 """Runs one function in a process of its own.
 
 Engines size their thread pools once in a process, by the processors that they then see, so each
-comparison gets a fresh process that it may bind to exactly its processors.
+comparison gets a fresh process that it may bind to exactly its processors. Its memory comes in huge
+pages, as far as the system has them: see `allocator`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from veltair.eval.allocator import starting_in_huge_pages
 from veltair.runtime.errors import VeltairError
 
 if TYPE_CHECKING:
@@ -40,7 +42,9 @@ def in_own_process(
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=1, mp_context=context) as executor:
         try:
-            return executor.submit(function, *args, **kwargs).result()
+            with starting_in_huge_pages():
+                result = executor.submit(function, *args, **kwargs)
+            return result.result()
         except BrokenProcessPool as error:
             raise VeltairError(
                 f"{what}: the measuring process ended without a result; the system's log may say "

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import mmap
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from veltair.runtime.errors import ArtifactError, InputError
+from veltair.runtime.huge_pages import mapped, settle
 from veltair.runtime.machine import cpu_flags
 from veltair.runtime.manifest import (
     KERNELS_FILE,
@@ -203,15 +202,10 @@ def _is_inside(folder: Path, name: str) -> bool:
 
 
 def _sha256(path: Path) -> str:
-    """The file's hash.
-
-    Read by way of a mapping that asks for huge pages: whoever reads a file first decides in which
-    pages it lies in memory, and weights in small ones cost a convolution some per cent.
-    """
+    """The file's hash."""
+    settle(path)  # a mapping, as the one below, keeps the file in the pages that it lies in
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return hashlib.sha256().hexdigest()
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            with contextlib.suppress(OSError):  # a system without huge pages
-                content.madvise(mmap.MADV_HUGEPAGE)
+        with mapped(file.fileno()) as content:
             return hashlib.sha256(content).hexdigest()

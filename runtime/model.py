@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import os
@@ -15,6 +16,7 @@ from veltair.runtime import _native
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.errors import ArtifactError, InputError
 from veltair.runtime.framed import STRING, fits, numpy_dtype, read_framed, write_framed
+from veltair.runtime.huge_pages import settle
 from veltair.runtime.manifest import (
     ALIGNMENT_BYTES,
     ITEM_BYTES,
@@ -324,6 +326,8 @@ def load_native(folder: Path, manifest: Manifest) -> _native.Model:
     Raises:
         ArtifactError: the files contradict the manifest or can't be loaded here.
     """
+    with contextlib.suppress(OSError):  # the engine says what it can't open
+        settle(folder / WEIGHTS_FILE)
     return _native.Model(
         ffi_path=str(ffi_library()),
         kernels_path=str((folder / KERNELS_FILE).resolve()),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from veltair.eval.allocator import in_huge_pages
 from veltair.eval.capacity.peers.engine_process import Mode, ModelFile, Plan
 from veltair.eval.capacity.peers.fcfs import FirstComeFirstServed
 from veltair.eval.capacity.peers.grid import parse_split, places, splits
@@ -86,8 +87,11 @@ class InProcess:
                     )
                 )
                 theirs = (queries_out, answers_in)
+                variables = in_huge_pages(os.environ)
                 processes = [
-                    stack.enter_context(child(command, output, output, pass_fds=theirs))
+                    stack.enter_context(
+                        child(command, output, output, pass_fds=theirs, variables=variables)
+                    )
                     for command in commands
                 ]
             finally:  # or the pipes would not end with their other ends

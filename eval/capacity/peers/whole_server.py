@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 import subprocess
 import time
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import psutil
 
+from veltair.eval.allocator import in_huge_pages
 from veltair.eval.capacity.peers import keeper
 from veltair.eval.capacity.peers.alone import __file__ as alone_file
 from veltair.eval.capacity.peers.alone.engines import ENGINES, draw_inputs
@@ -99,7 +101,11 @@ class WholeServer:
         plan_file.write_text(json.dumps(plan, indent=1))
         log = scratch / LOG_FILE
         command = self._product.command(plan, plan_file)
-        variables = {**self._product.variables, "PYTHONPATH": str(ALONE)}
+        variables = {
+            **in_huge_pages(os.environ),
+            **self._product.variables,
+            "PYTHONPATH": str(ALONE),
+        }
         requests = [
             self._product.request(name, draw_inputs(facts["shapes"], facts["dtypes"]))
             for name, facts in plan["models"].items()

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import typer
 
-from veltair.eval.capacity.targets import Fastest, slowness, with_targets
+from veltair.eval.capacity import targets
+from veltair.eval.capacity.result import ModelTarget
+from veltair.eval.capacity.targets import MOST_SLOWER, Fastest, slowness, with_targets
 from veltair.eval.capacity.workloads import read_workload
 from veltair.runtime.errors import InputError
 
@@ -64,3 +67,33 @@ def test_how_slow_the_machine_is_by_targets_that_were_derived() -> None:
     assert slowness(FOUND, {"a": 3 * 3.301, "b": 15}) == pytest.approx(1)
     assert slowness(FOUND, {"a": 3 * 3.301 / 2, "b": 30}) == pytest.approx(1)
     assert slowness(FOUND, {"a": 3 * 3.301 / 2, "b": 7.5}) == pytest.approx(2)
+
+
+@pytest.mark.parametrize("slower", [1.0, MOST_SLOWER + 0.05])
+def test_a_check_writes_nothing_and_fails_on_a_slow_machine(
+    slower: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(BEGIN + "[qos.small]\nhow = 'once'\n[qos.small.ms]\na = 9.903\nb = 15\n")
+    written = path.read_bytes()
+
+    def found(model: ModelTarget, *_: object) -> Fastest:
+        fastest = FOUND[model.name]
+        return Fastest(peer=fastest.peer, ms=fastest.ms * slower, others=0.0)
+
+    monkeypatch.setattr(targets, "_fastest", found)
+    monkeypatch.setattr(targets, "candidates", lambda facts, *_: facts.models)
+    monkeypatch.setattr(targets, "PEERS", ("numpy",))
+    if slower > MOST_SLOWER:
+        with pytest.raises(typer.Exit) as exit_:
+            targets.command(str(path), check=True)
+        assert exit_.value.exit_code == 1
+    else:
+        targets.command(str(path), check=True)
+    said = capsys.readouterr().out
+    assert f"{slower:.2f} times as slow" in said
+    assert ("derive them anew" in said) == (slower > MOST_SLOWER)
+    assert path.read_bytes() == written
