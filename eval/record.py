@@ -17,6 +17,8 @@ from veltair.runtime.files import write_whole
 from veltair.runtime.machine import machine_facts
 
 _SOURCE = Path(__file__).resolve().parent
+# What is measured is the same whatever results are saved, and whatever is written or tested of it.
+_MEASURED = (":/", ":!/eval/results", ":!/README.md", ":!/docs", ":!/tests")
 
 
 def provenance(command: str) -> dict[str, Any]:
@@ -35,11 +37,14 @@ def provenance(command: str) -> dict[str, Any]:
 
 
 def revision() -> str:
-    """Returns the commit of the source tree, `+changes` appended where it differs, or `unknown`."""
+    """Returns the last commit that changed what can be measured, or `unknown`.
+
+    `+changes` is appended where the source tree differs. Neither results and documents nor tests
+    count, so that what one evaluation has measured holds while those of another are written.
+    """
     try:
-        commit = _git("rev-parse", "HEAD")
-        # What one benchmark saves doesn't make the next one's source another.
-        changes = _git("status", "--porcelain", "--", ":/", ":!/eval/results", ":!/README.md")
+        commit = _git("log", "-1", "--format=%H", "--", *_MEASURED)
+        changes = _git("status", "--porcelain", "--", *_MEASURED)
         return f"{commit}+changes" if changes else commit
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
