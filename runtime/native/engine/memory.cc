@@ -52,7 +52,8 @@ FileMapping::FileMapping(const std::string& path, uint64_t size_bytes) : size_by
   close(file);
   if (mapping == MAP_FAILED) throw file_error(path, error);
   // Small pages cost a convolution some per cent. What isn't in the page cache yet is read in huge
-  // pages where the file system has them; what is there stays as it is (see `runtime/huge_pages.py`).
+  // pages where the file system has them; what is there stays as it is, see
+  // `runtime/huge_pages.py`.
   madvise(mapping, size_bytes, MADV_HUGEPAGE);
   // The first query shall find its weights present. Advice: a failure changes nothing else.
   if (madvise(mapping, size_bytes, MADV_POPULATE_READ) != 0) {
