@@ -14,6 +14,7 @@ import psutil
 import pytest
 from peer_models import arrivals, chain, lookup
 
+from veltair.eval.allocator import TUNABLES, in_huge_pages
 from veltair.eval.capacity.peers import fcfs
 from veltair.eval.capacity.peers.alone.engines import ENGINES, compile_openvino
 from veltair.eval.capacity.peers.in_process import InProcess
@@ -117,6 +118,18 @@ def test_sessions_are_bound_to_processors_of_their_own(
     with engine("openvino").running("2x1", models, CPUS, tmp_path):
         bound = sorted(tuple(each.cpu_affinity()) for each in children())
     assert bound == [(cpu,) for cpu in CPUS]
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_session_gets_its_memory_in_huge_pages(
+    name: str, models: list[Candidate], tmp_path: Path
+) -> None:
+    with engine(name).running("1x1", models, CPUS[:1], tmp_path):
+        (session,) = children()
+        # glibc may have put zeros for the colons, while it read them.
+        told = Path(f"/proc/{session.pid}/environ").read_bytes().replace(b"\0", b":")
+    expected = in_huge_pages(os.environ)[TUNABLES]
+    assert f":{TUNABLES}={expected}:".encode() in b":" + told
 
 
 def test_openvino_computes_in_fp32_and_takes_denormal_numbers_for_zeros(

@@ -23,6 +23,7 @@ import pytest
 from numpy.typing import NDArray
 from peer_models import WIDTH, arrivals, chain
 
+from veltair.eval.allocator import TUNABLES, in_huge_pages
 from veltair.eval.capacity.peers import http_client, whole_server
 from veltair.eval.capacity.peers.alone.engines import draw_inputs
 from veltair.eval.capacity.peers.client_cost import measure
@@ -146,6 +147,17 @@ def test_a_server_and_what_it_started_stay_on_their_processors(
     home, temporary = (scratch / "log.txt").read_text().split("home ")[1].split()[:2]
     assert home == temporary
     assert not Path(home).exists()
+
+
+def test_a_server_gets_its_memory_in_huge_pages(
+    models: list[Candidate], tmp_path: Path, scratch: Path
+) -> None:
+    telling = f"import os\nprint('told', os.environ['{TUNABLES}'], flush=True)\n"
+    with WholeServer(Program(tmp_path, telling + NULL)).running(
+        "openvino-1x1", models, CPUS, scratch
+    ):
+        told = (scratch / "log.txt").read_text().split("told ")[1].split()[0]
+    assert told == in_huge_pages(os.environ)[TUNABLES]
 
 
 def test_a_server_that_dies_at_its_start_is_said_with_its_log(

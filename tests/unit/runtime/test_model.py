@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from veltair.runtime import Model
 from veltair.runtime.errors import ArtifactError, InputError, KernelError
-from veltair.runtime.manifest import Argument, Layer, TensorSpec
+from veltair.runtime.manifest import WEIGHTS_FILE, Argument, Layer, TensorSpec
 from veltair.runtime.model import empty_aligned, sample_inputs
 
 CPUS = sorted(os.sched_getaffinity(0))
@@ -39,6 +39,28 @@ def check(scores: NDArray[Any], data: NDArray[np.float32], seed: int = 0) -> Non
     expected = factories.tiny_reference(data, seed)
     assert expected.max() > 1
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_weights_are_brought_into_huge_pages_before_they_are_mapped(
+    verify: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "tiny" / "1"
+    factories.write_tiny_artifact(folder)
+    weights = str((folder / WEIGHTS_FILE).resolve())
+    settled: list[Path] = []
+
+    def settle(path: Path) -> float:
+        assert weights not in Path("/proc/self/maps").read_text()
+        settled.append(path)
+        return 0.0
+
+    monkeypatch.setattr("veltair.runtime.model.settle", settle)
+    monkeypatch.setattr("veltair.runtime.artifact.settle", settle)
+    loaded = Model.load(folder, verify=verify)
+    assert weights in Path("/proc/self/maps").read_text()
+    assert settled.count(folder / WEIGHTS_FILE) == 1 + verify
+    del loaded
 
 
 @pytest.mark.parametrize("cores", [CPUS[:1], CPUS[-1:], CPUS[:2], CPUS[::-1], None])
