@@ -18,19 +18,11 @@ from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.idleness import IdlePlan, summary, time_idleness
 from veltair.eval.record import check_writable, write_result
 from veltair.runtime.errors import InputError
-from veltair.runtime.huge_pages import HUGE_PAGE_BYTES
+from veltair.runtime.huge_pages import HUGE_PAGE_BYTES, anonymous
 
 IDLE_NS = (50_000_000, 200_000_000, 1_000_000_000)
 
 _NS_PER_MS = 1e6
-
-
-def memory(size_bytes: int, advice: int) -> mmap.mmap:
-    """Returns memory that is there, in the pages that `advice` asks for."""
-    content = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    content.madvise(advice)
-    np.frombuffer(content, np.uint8)[:] = 1
-    return content
 
 
 def command(
@@ -44,10 +36,12 @@ def command(
         raise InputError("this kernel has no transparent huge pages; there is nothing to compare")
     result = origin("bench_pages") | {"mib": mib}
     kinds = {
-        f"{mmap.PAGESIZE >> 10} KiB": mmap.MADV_NOHUGEPAGE,
-        f"{HUGE_PAGE_BYTES >> 10} KiB": mmap.MADV_HUGEPAGE,
+        f"{mmap.PAGESIZE >> 10} KiB": anonymous(mib << 20, huge=False),
+        f"{HUGE_PAGE_BYTES >> 10} KiB": anonymous(mib << 20),
     }
-    arrays = [np.frombuffer(memory(mib << 20, advice), np.int64) for advice in kinds.values()]
+    arrays = [np.frombuffer(memory, np.int64) for memory in kinds.values()]
+    for array in arrays:
+        array[:] = 1  # what was never written isn't there
     plan = IdlePlan(budget_ns=round(seconds * 1e9), idle_ns=IDLE_NS)
     times = time_idleness([array.sum for array in arrays], plan)
     pages = {kind: summary(times[index], plan) for index, kind in enumerate(kinds)}

@@ -1,4 +1,4 @@
-"""Has the page cache hold a file in huge pages, where the file system can.
+"""Huge pages: has the page cache hold a file in them, and memory ask for them.
 
 Who reads a mapped file needs a translation for each page that the page cache holds it in, and how
 large those are was decided by whoever wrote the file or read it first. On a virtual machine
@@ -28,7 +28,24 @@ _POPULATE_READ = 22  # MADV_POPULATE_READ, Linux 5.14, which Python doesn't name
 _MAPPINGS = Path("/proc/self/smaps")
 
 
-def settle(path: Path) -> float:
+def anonymous(size_bytes: int, *, huge: bool = True) -> mmap.mmap:
+    """Returns memory of this process's own, zeroed; Python's default is memory to be shared.
+
+    That gets huge pages only where `shmem_enabled` has them, which is hardly anywhere.
+
+    Args:
+        size_bytes: 1 or more.
+        huge: whether it asks for huge pages, or against them.
+
+    Raises:
+        OSError: there isn't as much.
+    """
+    content = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    _advise(content, "MADV_HUGEPAGE" if huge else "MADV_NOHUGEPAGE")
+    return content
+
+
+def settle(path: Path) -> None:
     """Has the page cache hold a file in huge pages; whoever maps it does so before.
 
     What it holds in small pages is dropped and read again, but for what another process maps. One
@@ -37,9 +54,6 @@ def settle(path: Path) -> float:
     Args:
         path: of the file.
 
-    Returns:
-        As of `huge_share`, afterwards.
-
     Raises:
         OSError: it can't be read.
     """
@@ -47,19 +61,17 @@ def settle(path: Path) -> float:
         file = opened.fileno()
         size_bytes = os.fstat(file).st_size
         if size_bytes < HUGE_PAGE_BYTES:
-            return 0.0
+            return
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX)  # one looks and drops while nobody else has it mapped
-        share = huge_share(file)
-        if share >= _ENOUGH:
-            return share
+        if huge_share(file) >= _ENOUGH:
+            return
         with contextlib.suppress(OSError):
             os.fsync(file)  # what isn't written yet can't be dropped
         for piece_bytes in (HUGE_PAGE_BYTES, size_bytes):
             os.posix_fadvise(file, 0, piece_bytes, os.POSIX_FADV_DONTNEED)
             if huge_share(file, piece_bytes) < _ENOUGH:
                 break
-        return huge_share(file)
 
 
 def huge_share(file: int, size_bytes: int = 0) -> float:
@@ -98,10 +110,15 @@ def mapped(file: int, size_bytes: int = 0) -> Iterator[mmap.mmap]:
         OSError: it can't be mapped.
     """
     with mmap.mmap(file, size_bytes, access=mmap.ACCESS_READ) as content:
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            with contextlib.suppress(OSError):  # a kernel without
-                content.madvise(mmap.MADV_HUGEPAGE)
+        _advise(content, "MADV_HUGEPAGE")
         yield content
+
+
+def _advise(content: mmap.mmap, advice: str) -> None:
+    """Tells the kernel, if it is one that knows of huge pages."""
+    if hasattr(mmap, advice):
+        with contextlib.suppress(OSError):
+            content.madvise(getattr(mmap, advice))
 
 
 def _huge_bytes(address: int) -> int:

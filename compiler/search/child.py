@@ -9,7 +9,6 @@ So each call reads another copy of them, from a pool that is larger than the cac
 
 from __future__ import annotations
 
-import mmap
 import os
 import sys
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from veltair.compiler.search.dependents import depend_on
 from veltair.compiler.search.protocol import Answer, Candidate, Placed, Work
 from veltair.runtime import _native
 from veltair.runtime.errors import VeltairError
+from veltair.runtime.huge_pages import anonymous
 from veltair.runtime.manifest import ALIGNMENT_BYTES, compact_strides
 from veltair.runtime.model import dlpack_type, ffi_library
 
@@ -192,10 +192,7 @@ class _Layer:
 
 def _memory(size: int) -> NDArray[np.uint8]:
     """Zeroed memory in huge pages where there are any, as an artifact's weights and arena are."""
-    mapping = mmap.mmap(-1, max(size, 1))
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        mapping.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(mapping, np.uint8)[:size]
+    return np.frombuffer(anonymous(max(size, 1)), np.uint8)[:size]
 
 
 def _placed(placed: Placed, index: int, storage: int = _INPUT) -> _Buffer:

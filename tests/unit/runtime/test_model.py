@@ -50,10 +50,9 @@ def test_weights_are_brought_into_huge_pages_before_they_are_mapped(
     weights = str((folder / WEIGHTS_FILE).resolve())
     settled: list[Path] = []
 
-    def settle(path: Path) -> float:
+    def settle(path: Path) -> None:
         assert weights not in Path("/proc/self/maps").read_text()
         settled.append(path)
-        return 0.0
 
     monkeypatch.setattr("veltair.runtime.model.settle", settle)
     monkeypatch.setattr("veltair.runtime.artifact.settle", settle)
