@@ -23,7 +23,7 @@ class Entry:
         case: the workload.
         system: that serves it.
         setting: its best, as far as is known: that of the most repetitions.
-        guess_qps: where the search begins.
+        guess_qps: where the search begins, unless it has found more.
         candidates: settings at which it runs, of those compared; empty: they were not compared.
         failed_settings: why it failed at the others.
         found: highest rate of each repetition of the search; 0: none.

@@ -102,22 +102,22 @@ class Stages:
                 best_qps, entry.setting = found, setting
         if best_qps < 0:
             raise errors[0]
-        entry.guess_qps = best_qps or entry.guess_qps
+        entry.guess_qps = max(best_qps, entry.guess_qps)
         return f"best at {entry.setting} in short runs"
 
     def search(self, entry: Entry, repetition: int) -> str:
         """Finds the highest rate once, at the setting that is the best for it.
 
-        Short runs compare settings badly, and some keep a rate but not lower ones, after which
-        caches are cold. So each of the others is asked for more than the best one so far: no
-        choice by chance is held against a system.
+        Short runs compare settings badly, so each of the others is asked for more than the best one
+        so far: no choice by chance is held against a system. Some keep a rate but not lower ones,
+        after which caches are cold, so every search begins high and comes down.
         """
         setting = entry.setting
-        found = self._highest(entry, setting, entry.qps or entry.guess_qps, repetition)
+        found = self._highest(entry, setting, repetition)
         for other in [each for each in entry.candidates if each != entry.setting]:
             more_qps = max(found * GRID_GAIN, LOWEST_QPS)
             try:
-                more = self._highest(entry, other, more_qps, repetition, lowest_qps=more_qps)
+                more = self._highest(entry, other, repetition, lowest_qps=more_qps)
             except Exception as error:  # each system has classes of its own
                 self._drop(entry, other, error)
                 entry.candidates.remove(other)
@@ -137,15 +137,14 @@ class Stages:
         self,
         entry: Entry,
         setting: str,
-        begin_qps: float,
         repetition: int,
         *,
         lowest_qps: float = LOWEST_QPS,
     ) -> float:
         return highest_qps(
             partial(self._holds, entry, setting, entry.case.run, "search", repetition),
-            begin_qps,
-            step=NEXT_STEP if entry.qps else FIRST_STEP,
+            max(entry.qps, entry.guess_qps),
+            step=NEXT_STEP if entry.qps > entry.guess_qps else FIRST_STEP,
             tolerance=self._plan.tolerance,
             lowest_qps=lowest_qps,
         )
@@ -240,13 +239,12 @@ class Stages:
             max_seconds=run.max_seconds * GRID_PART,
         )
         holds = partial(self._holds, entry, setting, short, "grid", 0)
-        more_qps = best_qps * GRID_GAIN
         return highest_qps(
             holds,
-            more_qps if best_qps > 0 else entry.guess_qps,
+            entry.guess_qps,
             step=FIRST_STEP,
             tolerance=2 * self._plan.tolerance,
-            lowest_qps=max(more_qps, LOWEST_QPS),
+            lowest_qps=max(best_qps * GRID_GAIN, LOWEST_QPS),
         )
 
     def _run_at(self, entry: Entry, rate_qps: float, loads: Sequence[tuple[float, Purpose]]) -> str:

@@ -153,6 +153,25 @@ def test_a_setting_that_short_runs_put_last_is_found_in_longer_ones(tmp_path: Pa
     assert found.qps == pytest.approx((capacity_qps(0.008, 0.040, 0.95),) * 2, rel=0.1)
 
 
+class ColdSystem(QueueingSystem):
+    """In time at one of its settings where it is asked for long and more than 10 times a second."""
+
+    def __init__(self) -> None:
+        super().__init__("peer", {"slow": 50, "cold": 50}, kind="peer")
+
+    def replay(self, arrivals: Arrivals, allowance: Allowance | None = None) -> Observed:
+        count = len(arrivals.time_ns)
+        often = count / float(arrivals.time_ns[-1]) * 1e9 > 10
+        self._service_ms["cold"] = 20 if often and count > 2000 else 50
+        return super().replay(arrivals, allowance)
+
+
+def test_a_rate_is_found_of_which_lower_ones_are_not_kept(tmp_path: Path) -> None:
+    found = capacity(evaluate(tmp_path, [ColdSystem()], steady_case(40)), "peer")
+    assert (found.state, found.setting, found.note) == ("found", "cold", "")
+    assert found.qps == pytest.approx((capacity_qps(0.020, 0.040, 0.95),) * 2, rel=0.1)
+
+
 class FickleSystem(QueueingSystem):
     """Which of its settings is the faster depends on the arrivals, whatever their rate is."""
 
