@@ -18,7 +18,7 @@ from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.idleness import IdlePlan, summary, time_idleness
 from veltair.eval.record import check_writable, write_result
 from veltair.runtime.errors import InputError
-from veltair.runtime.huge_pages import HUGE_PAGE_BYTES, anonymous
+from veltair.runtime.huge_pages import HUGE_PAGE_BYTES, anonymous, are_offered
 
 IDLE_NS = (50_000_000, 200_000_000, 1_000_000_000)
 
@@ -32,8 +32,11 @@ def command(
 ) -> None:
     """Time reads of memory in small and in huge pages, hot and after idleness."""
     check_writable(json_file)
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
-        raise InputError("this kernel has no transparent huge pages; there is nothing to compare")
+    if not are_offered():
+        raise InputError(
+            "this kernel gives no transparent huge pages, so there is nothing to compare: "
+            "/sys/kernel/mm/transparent_hugepage/enabled has to say madvise or always"
+        )
     result = origin("bench_pages") | {"mib": mib}
     kinds = {
         f"{mmap.PAGESIZE >> 10} KiB": anonymous(mib << 20, huge=False),

@@ -50,11 +50,16 @@ def _resident_bytes(process: psutil.Process) -> int:
     return 0
 
 
-def process_bytes(pid: int) -> int:
-    """Returns the proportional set size of one process; 0 where it has ended."""
+def process_bytes(pid: int, field: str = "Pss") -> int:
+    """Returns the memory of one process; 0 where it has ended.
+
+    Args:
+        pid: of the process.
+        field: of `/proc/PID/smaps_rollup`: which memory; the proportional set size by default.
+    """
     # It ended since, or is ending, and then the kernel says so in several ways.
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
+            if line.startswith(f"{field}:"):
                 return int(line.split()[1]) * _KIB
     return 0

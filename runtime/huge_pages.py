@@ -26,6 +26,15 @@ HUGE_PAGE_BYTES = 2 << 20
 _ENOUGH = 0.9  # of what could be in huge pages
 _POPULATE_READ = 22  # MADV_POPULATE_READ, Linux 5.14, which Python doesn't name
 _MAPPINGS = Path("/proc/self/smaps")
+_ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+def are_offered() -> bool:
+    """Returns whether this kernel gives huge pages to memory that asks for them."""
+    try:
+        return "[never]" not in _ENABLED.read_text()
+    except OSError:  # a kernel built without
+        return False
 
 
 def anonymous(size_bytes: int, *, huge: bool = True) -> mmap.mmap:

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from veltair.eval import bench_pages
 from veltair.eval.children import python
+from veltair.runtime.errors import InputError
+from veltair.runtime.huge_pages import are_offered
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="no transparent huge pages")
+@pytest.mark.skipif(not are_offered(), reason="no transparent huge pages")
 def test_saves_what_it_found(tmp_path: Path) -> None:
     file = tmp_path / "pages.json"
     options = ["--mib", "4", "--seconds", "0.1", "--json", str(file)]
@@ -38,3 +41,11 @@ def test_a_folder_that_is_missing_is_said_before(tmp_path: Path) -> None:
     run = subprocess.run(command, check=False, capture_output=True, text=True)
     assert run.returncode != 0
     assert "create it first" in run.stderr
+
+
+def test_nothing_is_compared_where_there_are_no_huge_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bench_pages, "are_offered", lambda: False)
+    with pytest.raises(InputError, match="has to say madvise or always"):
+        bench_pages.command()

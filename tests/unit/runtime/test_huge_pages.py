@@ -10,11 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from veltair.eval.process_memory import process_bytes
 from veltair.runtime import huge_pages
-from veltair.runtime.huge_pages import HUGE_PAGE_BYTES, anonymous, huge_share, mapped, settle
-
-_ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-_ROLLUP = Path("/proc/self/smaps_rollup")
+from veltair.runtime.huge_pages import (
+    HUGE_PAGE_BYTES,
+    anonymous,
+    are_offered,
+    huge_share,
+    mapped,
+    settle,
+)
 
 SIZE_BYTES = 4 * HUGE_PAGE_BYTES + 5000
 
@@ -37,10 +42,7 @@ def share_of(path: Path) -> float:
 
 def own_huge_bytes() -> int:
     """How much of this process's own memory is in huge pages."""
-    if not _ROLLUP.exists():
-        pytest.skip("this kernel tells nothing of its mappings")
-    told = dict(line.split(":") for line in _ROLLUP.read_text().splitlines()[1:])
-    return int(told["AnonHugePages"].split()[0]) << 10
+    return process_bytes(os.getpid(), "AnonHugePages")
 
 
 @pytest.fixture
@@ -119,9 +121,28 @@ def test_memory_lies_in_the_pages_that_it_asked_for(huge: bool) -> None:
     assert not array.any()
     array[:] = 1
     added = own_huge_bytes() - before
-    if huge and added == 0 and (not _ENABLED.exists() or "[never]" in _ENABLED.read_text()):
+    if huge and added == 0 and not are_offered():
         pytest.skip("this machine gives no huge pages")
     assert added >= 4 * HUGE_PAGE_BYTES if huge else added < 4 * HUGE_PAGE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("says", "offered"),
+    [
+        ("always [madvise] never\n", True),
+        ("[always] madvise never\n", True),
+        ("always madvise [never]\n", False),
+        (None, False),
+    ],
+)
+def test_huge_pages_are_offered_where_the_kernel_says_so(
+    says: str | None, offered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enabled = tmp_path / "enabled"
+    if says is not None:
+        enabled.write_text(says)
+    monkeypatch.setattr(huge_pages, "_ENABLED", enabled)
+    assert are_offered() == offered
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
