@@ -125,7 +125,7 @@ class SchedulingConfig(_Section, frozen=True, kw_only=True):
             le=10_000,
             description="deadline policies: longest predicted time between two block boundaries",
         ),
-    ] = 2.0
+    ] = 0.5
     margin_percent: Annotated[
         int,
         Meta(

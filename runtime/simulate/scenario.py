@@ -172,7 +172,7 @@ class PolicySection(Section, frozen=True, kw_only=True):
     max_block_us: Annotated[
         float,
         Meta(ge=1, le=1e9, description="deadline: longest predicted time between boundaries"),
-    ] = 2000.0
+    ] = 500.0
     margin_percent: Annotated[
         int, Meta(ge=1, le=100, description="deadline: part of the time left that a task plans on")
     ] = 75

@@ -63,8 +63,8 @@ struct Decision {
 
 // The policies' parameters.
 struct PolicyOptions {
-  int64_t max_block_ns = 2'000'000;  // `deadline`: longest predicted time between two boundaries
-  int32_t margin_percent = 75;       // `deadline`: how much of the time left a task plans to use
+  int64_t max_block_ns = 500'000;  // `deadline`: longest predicted time between two boundaries
+  int32_t margin_percent = 75;     // `deadline`: how much of the time left a task plans to use
   // `deadline` and `veltair-deadline`: how many of a network's queries may be late; where more are,
   // its queries go ahead of others. 100: all may, and deadlines alone say who goes first.
   int32_t late_percent = 5;
