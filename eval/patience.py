@@ -23,17 +23,26 @@ class Patience:
     attempts: int = 2
     wait_s: float = 10.0
 
-    def quietest(self, measure: Callable[[], _T]) -> tuple[_T, Disturbance]:
+    def quietest(
+        self, measure: Callable[[], _T], stood_still: Callable[[_T], bool] = lambda _: False
+    ) -> tuple[_T, Disturbance]:
         """Measures until nothing else disturbs; returns the least disturbed, and by how much.
 
         Only what others did decides, never what was measured.
+
+        Args:
+            measure: is called once an attempt.
+            stood_still: whether the machine did for a while amid a measurement, as a virtual one
+                does whose host has other work; its own counters don't tell.
         """
-        found: list[tuple[_T, Disturbance]] = []
+        found: list[tuple[bool, float, _T, Disturbance]] = []
         while len(found) < self.attempts:
             wait_for_quiet(self.wait_s)
             watch = Watch()
             measured = measure()
-            found.append((measured, watch.seen()))
-            if not found[-1][1].is_notable:
+            seen, still = watch.seen(), stood_still(measured)
+            found.append((still, seen.others + seen.steal, measured, seen))
+            if not still and not seen.is_notable:
                 break
-        return min(found, key=lambda each: each[1].others + each[1].steal)
+        _, _, quietest, disturbance = min(found, key=lambda each: each[:2])
+        return quietest, disturbance

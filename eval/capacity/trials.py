@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from veltair.runtime.disturbance import Disturbance
     from veltair.runtime.simulate.arrivals import Arrivals
 
+_STILL = 0.5  # of the shortest target
 _NS_PER_MS = 1e6
 
 
@@ -189,7 +190,7 @@ class Trials:
         running = self._running(ask)
         begun_s = time.monotonic()
         observed, disturbance = self._patience.quietest(
-            partial(running.replay, ask.arrivals, ask.allowance)
+            partial(running.replay, ask.arrivals, ask.allowance), partial(_stood_still, ask)
         )
         return self._trial(ask, observed, disturbance, time.monotonic() - begun_s)
 
@@ -205,7 +206,6 @@ class Trials:
             outcome=observed.outcome,
             qos_ns=np.array([model.qos_ns for model in ask.case.facts.models], np.int64),
         )
-        late_ns = observed.submitted_ns - outcomes.arrival_ns
         is_cut = sent < len(ask.arrivals.time_ns)
         figures = by_model(outcomes, ask.case.names)
         return Trial(
@@ -218,7 +218,7 @@ class Trials:
             met=self._met(figures, is_cut),
             figures=figures,
             core_usage=_core_usage(observed, len(self._cpus)),
-            late_p99_ms=float(np.percentile(late_ns, 99)) / _NS_PER_MS,
+            late_p99_ms=_late_p99_ns(ask, observed) / _NS_PER_MS,
             disturbance=disturbance,
             seconds=seconds,
             errors=observed.errors,
@@ -248,6 +248,22 @@ class Trials:
             "arrivals": arrivals.hexdigest(),
             "most_late": most_late,
         }
+
+
+def _late_p99_ns(ask: Ask, observed: Observed) -> float:
+    """By how much the driver was late with one query in a hundred."""
+    sent = len(observed.submitted_ns)
+    return float(np.percentile(observed.submitted_ns - ask.arrivals.time_ns[:sent], 99))
+
+
+def _stood_still(ask: Ask, observed: Observed) -> bool:
+    """Whether one query in a hundred was sent so late that no system could have kept its target.
+
+    The driver's thread goes before all others where it may: then only a machine that stands still
+    makes it so late.
+    """
+    shortest_ns = min(model.qos_ns for model in ask.case.facts.models)
+    return _late_p99_ns(ask, observed) > _STILL * shortest_ns
 
 
 def _core_usage(observed: Observed, cores: int) -> float | None:

@@ -50,8 +50,12 @@ void test_what_says_nothing() {
   CHECK(after(kAsPredicted, block(2'000'000), 1) == 980'000);
 }
 
+// Blocks of two layers on one core.
+constexpr PolicyOptions kTwoLayers = {.max_block_ns = 2'000'000};
+
 // Ten layers that take 1 ms each on one core and 0.5 on two, to be done in 20 ms.
-Decision ask(const char* policy, int32_t pace, int64_t now_ns, const PolicyOptions& options = {}) {
+Decision ask(const char* policy, int32_t pace, int64_t now_ns,
+             const PolicyOptions& options = kTwoLayers) {
   ModelProfile model;
   model.qos_ns = 20'000'000;
   model.cores = {1, 2};
@@ -89,7 +93,7 @@ void test_a_slow_machine_takes_more_cores() {
 }
 
 void test_late_sooner() {
-  const PolicyOptions refusing = {.refuse_late = true};
+  const PolicyOptions refusing = {.max_block_ns = 2'000'000, .refuse_late = true};
   for (const char* policy : {"deadline", "veltair-deadline"}) {
     CHECK(ask(policy, kAsPredicted, 15'000'000, refusing).action == Action::kRun);
     CHECK(ask(policy, kDouble, 10'000'000, refusing).action == Action::kRun);

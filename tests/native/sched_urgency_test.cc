@@ -71,8 +71,11 @@ struct State {
   }
 };
 
+// Blocks of two layers of the long model on both cores.
+constexpr PolicyOptions kTwoLayers = {.max_block_ns = 2'000'000};
+
 Decision ask(const char* policy, const State& state, EventKind kind, int32_t worker, int64_t now_ns,
-             const PolicyOptions& options = {}) {
+             const PolicyOptions& options = kTwoLayers) {
   return make_policy(policy, 2, state.models, options)
       ->decide(state.view(), {kind, worker}, now_ns);
 }
@@ -104,7 +107,7 @@ void test_deadline_begins() {
   CHECK(decision.task == long_task);
 }
 
-constexpr PolicyOptions kRefusing = {.refuse_late = true};
+constexpr PolicyOptions kRefusing = {.max_block_ns = 2'000'000, .refuse_late = true};
 
 void test_deadline_refuses() {
   State state;

@@ -39,7 +39,11 @@ PLAN = Plan(repetitions=2, most_others=ANY, loads=(0.75, 1.5), solo_queries=3)
 
 
 def evaluate(
-    folder: Path, systems: Sequence[QueueingSystem], *cases: Case, plan: Plan = PLAN
+    folder: Path,
+    systems: Sequence[QueueingSystem],
+    *cases: Case,
+    plan: Plan = PLAN,
+    attempts: int = 1,
 ) -> Result:
     """Runs an evaluation in a folder, on from what lies there; returns what it has written."""
     trials = Trials(
@@ -47,7 +51,7 @@ def evaluate(
         cpus=(0, 1),
         scratch=folder / "scratch",
         percentile=plan.percentile,
-        patience=Patience(attempts=1, wait_s=0),
+        patience=Patience(attempts=attempts, wait_s=0),
     )
     evaluation = Evaluation(plan, cases, systems, trials, cores=2, folder=folder)
     progress = EvalProgress(Console(file=io.StringIO()), evaluation.stages_s())
@@ -75,6 +79,32 @@ def test_the_known_capacity_is_found(tmp_path: Path, percentile: float, target_m
     assert found.note == ""
     expected = capacity_qps(0.010, target_ms / 1000, percentile / 100)
     assert found.qps == pytest.approx((expected,) * 3, rel=0.04)
+
+
+class HaltingSystem(QueueingSystem):
+    """Every other run begins on a machine that stands still for a while."""
+
+    HALT_NS = 300_000_000
+
+    def replay(self, arrivals: Arrivals, allowance: Allowance | None = None) -> Observed:
+        observed = super().replay(arrivals, None)
+        if self.replays % 2 == 0:
+            return observed
+        return replace(
+            observed,
+            submitted_ns=np.maximum(observed.submitted_ns, self.HALT_NS),
+            end_ns=np.maximum(observed.end_ns, self.HALT_NS),
+        )
+
+
+def test_a_machine_that_stood_still_is_asked_again(tmp_path: Path) -> None:
+    case = steady_case(30, min_queries=100)
+    undisturbed = evaluate(tmp_path / "whole", [QueueingSystem("queue", 10)], case)
+    expected = capacity(undisturbed, "queue").qps
+    again = evaluate(tmp_path / "again", [HaltingSystem("queue", 10)], case, attempts=2)
+    assert capacity(again, "queue").qps == expected
+    once = evaluate(tmp_path / "once", [HaltingSystem("queue", 10)], case)
+    assert sum(capacity(once, "queue").qps) < sum(expected)
 
 
 def test_each_model_has_to_be_in_time(tmp_path: Path) -> None:
