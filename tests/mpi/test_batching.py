@@ -27,4 +27,5 @@ def test_every_query_is_answered_right(repository: Path, tmp_path: Path, policy:
         models = client.stats().models
         (stats,) = [each for each in models if (each.name, each.version) == ("tiny", 1)]
         assert stats.succeeded == QUERIES
-        assert QUERIES / 4 <= stats.executions < QUERIES
+        # Nothing waits for another under `eager`: where the client is slow, each runs alone.
+        assert QUERIES / 4 <= stats.executions <= QUERIES - (policy != "eager")
