@@ -23,9 +23,13 @@ def test_every_query_is_answered_right(repository: Path, tmp_path: Path, policy:
         3, "--repository", str(repository), "--config", str(config), "--http-port", "0"
     )
     with RunningServer(command) as running, running.wait_ready().client() as client:
-        ask_and_check(client, QUERIES, PLENTY_NS)
-        models = client.stats().models
-        (stats,) = [each for each in models if (each.name, each.version) == ("tiny", 1)]
-        assert stats.succeeded == QUERIES
-        # Nothing waits for another under `eager`: where the client is slow, each runs alone.
-        assert QUERIES / 4 <= stats.executions <= QUERIES - (policy != "eager")
+        # Under `eager` nothing waits for another, so a slow client may have to ask again.
+        rounds = 10 if policy == "eager" else 1
+        for asked in range(QUERIES, (rounds + 1) * QUERIES, QUERIES):
+            ask_and_check(client, QUERIES, PLENTY_NS)
+            models = client.stats().models
+            (stats,) = [each for each in models if (each.name, each.version) == ("tiny", 1)]
+            assert stats.succeeded == asked
+            if stats.executions < asked:
+                break
+        assert asked / 4 <= stats.executions < asked
