@@ -257,10 +257,10 @@ def _late_p99_ns(ask: Ask, observed: Observed) -> float:
 
 
 def _stood_still(ask: Ask, observed: Observed) -> bool:
-    """Whether one query in a hundred was sent so late that no system could have kept its target.
+    """Whether one query in a hundred was sent later than half of the shortest target.
 
     The driver's thread goes before all others where it may: then only a machine that stands still
-    makes it so late.
+    makes it so late, and what it measured says little of the system.
     """
     shortest_ns = min(model.qos_ns for model in ask.case.facts.models)
     return _late_p99_ns(ask, observed) > _STILL * shortest_ns

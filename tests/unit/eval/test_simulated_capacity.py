@@ -23,6 +23,7 @@ from veltair.eval.capacity.simulated_machine import (
 )
 from veltair.eval.capacity.simulated_questions import proxy_errors, questions
 from veltair.eval.capacity.simulated_rates import gain
+from veltair.eval.capacity.simulated_report import PAPER_GAIN, report
 from veltair.eval.capacity.simulated_study import PLANNED, Plan, Study, median_qps
 from veltair.eval.points import PointStore
 from veltair.proxy.machine_file import find_machine, parse_machine, to_toml
@@ -225,11 +226,33 @@ def test_the_command_writes_a_result_and_a_page(
     extra = json.loads((tmp_path / "out" / "ablations.json").read_text())
     assert {each["question"] for each in extra["ablations"]} == set(questions(MACHINE))
     page = (tmp_path / "out" / "simulated.md").read_text()
+    assert page == report(result, extra)
     assert "| veltair |" in page
     assert page.count("## Slack") == 1
     assert "small: no rate to compare." in page
     assert page.count("| *no policy can keep more* | +") == 1
     assert page.count("## Ablation") == len(questions(MACHINE))
+
+    monkeypatch.setitem(PAPER_GAIN, "small", 0.5)
+    capacities = tuple(
+        replace(each, qps={"layer": (10.0, 20.0), "veltair": (14.0, 32.0)}[each.system])
+        for each in result.capacities
+        if each.system != "prema"
+    )
+    extra["slack"] = [
+        {"workload": "small", "policy": policy, "planned": planned, "qps": qps}
+        for policy, planned, qps in (
+            ("layer", 1.0, 8.0),
+            ("layer", 0.5, 10.0),
+            ("veltair", 1.0, 12.0),
+            ("veltair", 0.5, 14.0),
+            ("prema", 1.0, 1.0),
+        )
+    ]
+    page = report(replace(result, capacities=capacities), extra)
+    # Beyond the baseline with its best slack by the medians, and without slack by the first seed.
+    assert "the best of ours, `veltair`, +53%: reached" in page
+    assert "as in the paper: `veltair`, planned likewise, +50%, `veltair` +75%." in page
 
 
 def one_layer() -> sched.ModelProfile:
