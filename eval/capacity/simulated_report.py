@@ -59,7 +59,7 @@ def report(result: Result, extra: Mapping[str, Any]) -> str:
         "Mean latency over that of the same policy with nothing beside it, and what of it is from "
         "the first layer's start on, means over the models; in brackets over the shortest that "
         "any number of cores gives the model alone. The paper's are at the rate, of what it calls "
-        "execution latency.",
+        "execution latency, over the shortest.",
         "",
         *_latencies(result, extra["alone"], extra["shortest_ms"], "at_capacity"),
         "",

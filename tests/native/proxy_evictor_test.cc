@@ -97,14 +97,18 @@ void what_is_chosen_leaves_the_caches(const std::vector<int>& cpus) {
   CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
   const auto byte_of = [&](int64_t page) { return mine.data() + page * kPage + 64; };
   const auto nothing = [] {};
-  // What nobody reads for a millisecond is met in a cache farther off at times.
-  const uint64_t met = read_cycles(byte_of(8), 0.25, nothing);
-  // Amid a flush a read waits for that too: on Zen 4 700 cycles instead of 380.
-  const uint64_t gone = read_cycles(byte_of(8), 0.5, [&] {
-    _mm_clflush(byte_of(8));
-    wait_cycles(kFlushCycles);
-  });
-  CHECK(2 * gone > 3 * met);
+  // Measured again where what nobody read for a millisecond is met in a cache farther off.
+  uint64_t met = 0;
+  uint64_t gone = 0;
+  for (int attempt = 0; attempt < 10 && gone <= 2 * met; ++attempt) {
+    met = read_cycles(byte_of(8), 0.5, nothing);
+    // Amid a flush a read waits for that too: on Zen 4 700 cycles instead of 380.
+    gone = read_cycles(byte_of(8), 0.5, [&] {
+      _mm_clflush(byte_of(8));
+      wait_cycles(kFlushCycles);
+    });
+  }
+  CHECK(gone > 2 * met);
   // One read or another is of a cache that is farther off, after an interrupt; of memory, most.
   const auto lost = [&](int64_t page) {
     return read_cycles(byte_of(page), 0.25, nothing) > (met + gone) / 2;
