@@ -57,6 +57,26 @@ class ReturningPolicy final : public sched::Policy {
   }
 };
 
+// Blocks of two cores; where none is free, one of worker 1's.
+class RevokingPolicy final : public sched::Policy {
+ public:
+  std::string_view name() const override { return "revoking"; }
+  sched::Needs needs() const override { return {.revoking = true}; }
+  sched::Decision decide(const sched::View& view, const sched::Event& event,
+                         int64_t /*now_ns*/) const override {
+    const int32_t task = sched::task_of(view, event);
+    if (task == ipc::kNone) return {};
+    const int32_t next = view.tasks[task].next_layer;
+    sched::Decision decision = {
+        .task = task, .layer_begin = next, .layer_end = next + 1, .cores = 2};
+    if (view.free_cores > 0) return decision;
+    decision.cores = 1;
+    decision.revoke_worker = 1;
+    decision.revoke_keep = 1;
+    return decision;
+  }
+};
+
 // A segment that serves, with a policy for its workers.
 class Server {
  public:

@@ -97,6 +97,30 @@ void test_plan_between_counts() {
   CHECK(resampled(profile, {4, 12}).model_ns == (std::vector<int64_t>{3200, 1300}));
 }
 
+// One layer whose kernel divides well by 4 and by 8: time of cores 100, 104, 120, 100, 125, 126,
+// 126, 104.
+void test_cheapest_cores() {
+  ModelProfile profile;
+  profile.qos_ns = 1000;
+  profile.cores = {1, 2, 3, 4, 5, 6, 7, 8};
+  profile.model_ns = {100, 52, 40, 25, 25, 21, 18, 13};
+  profile.variants = {1};
+  profile.layer_ns = profile.model_ns;
+  profile.finish();
+  const ModelPlan plan(profile, 8);
+  const auto cheapest = [&](int32_t wanted, int64_t longest_ns, int32_t limit) {
+    return plan.cheapest_cores(0, 1, wanted, longest_ns, limit, 0);
+  };
+  CHECK(cheapest(3, 40, 8) == 4);  // one more is faster and takes less together
+  CHECK(cheapest(3, 40, 3) == 3);  // there is no fourth
+  CHECK(cheapest(6, 21, 8) == 8);
+  CHECK(cheapest(6, 21, 7) == 7);   // for as much time of cores, and sooner
+  CHECK(cheapest(6, 25, 8) == 4);   // as fast as five, and a fifth less
+  CHECK(cheapest(2, 100, 2) == 2);  // one core would take less, but not 5 % less
+  CHECK(cheapest(3, 100, 3) == 1);  // a sixth less
+  CHECK(cheapest(5, 13, 4) == 5);   // more than there are: the caller's to cut
+}
+
 void test_latency_between_levels() {
   ModelProfile profile;
   profile.cores = {1, 2};
@@ -282,6 +306,7 @@ void test_partition() {
 int main() {
   test_plan();
   test_plan_between_counts();
+  test_cheapest_cores();
   test_latency_between_levels();
   test_versions_by_level();
   test_versions_by_cores();

@@ -130,6 +130,32 @@ void test_deadline_refuses() {
   CHECK(!make_policy("deadline", 2, state.models)->needs().refusing);
 }
 
+// The second core saves the long model a quarter of the time: too dear for who has others beside
+// it.
+void test_what_most_of_the_machine_would_save_is_late() {
+  const int64_t now_ns = 20'000'000;  // 30 ms are left; on one core it takes 40
+  for (const char* policy : {"deadline", "veltair-deadline"}) {
+    State state;
+    state.models[0] = even(50'000'000, 20, 2'000'000, 1'500'000);
+    const int32_t dear = state.add(0, 0);
+    const int32_t cheap = state.add(1, now_ns + 15'000'000);  // due at 55 ms
+    state.enqueue(dear);
+    state.enqueue(cheap);
+    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, now_ns).task == dear);  // two are free
+    state.run(1, state.add(1, now_ns), 1);
+    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, now_ns).task == cheap);
+    // It is refused when no core could help it any more.
+    state.tasks[dear].deadline_ns = now_ns + 29'000'000;
+    const Decision refused = ask(policy, state, EventKind::kWorkerIdle, 0, now_ns, kRefusing);
+    CHECK(refused.action == Action::kRefuse && refused.task == dear);
+    state.tasks[dear].deadline_ns = now_ns + 30'000'000;
+    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, now_ns, kRefusing).task == dear);
+    // Its network's target needs the second core: then it is worth it.
+    state.models[0].qos_ns = 35'000'000;
+    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, now_ns).task == dear);
+  }
+}
+
 void test_late_runs_after_the_others() {
   for (const char* policy : {"deadline", "veltair-deadline"}) {
     State state;
@@ -576,6 +602,7 @@ void test_decisions_are_valid() {
 int main() {
   test_deadline_begins();
   test_deadline_refuses();
+  test_what_most_of_the_machine_would_save_is_late();
   test_late_runs_after_the_others();
   test_late_ones_run_in_their_order();
   test_late_gives_its_cores_up();

@@ -80,6 +80,7 @@ class DriverMachine(RuleBasedStateMachine):
         self.client = ipc.Client(self.segment)
         self.now_ns = 0
         self.epoch = 0
+        self.begun_again = 0
         self.folder = tempfile.TemporaryDirectory()
         self.record = Path(self.folder.name) / "record"
         models_told = [(f"m{index}", profile) for index, profile in enumerate(PROFILES)]
@@ -167,7 +168,12 @@ class DriverMachine(RuleBasedStateMachine):
     def _note(self, worker: int, block: sched.Decision | None) -> None:
         if block is None:
             return
-        assert block.layer_begin == self.layer.get(block.task, 0)  # no layer twice, none left out
+        done = self.layer.get(block.task, 0)
+        if done and block.layer_begin == 0:  # it was put back into the queue
+            self.begun_again += 1
+            assert self.begun_again <= self.segment.returns
+        else:
+            assert block.layer_begin == done  # no layer twice, none left out
         assert block.task not in {other.task for other in self.blocks.values()}
         self.layer[block.task] = block.layer_begin
         self.blocks[worker] = block

@@ -205,7 +205,12 @@ Step Board::step_of(Critical& critical, int32_t worker, const Scheduler& schedul
   // A block that was given is run, whichever policy gave it.
   record.assigned = 0;
   next.stale = false;
-  let_all_go(critical, worker, now_ns);
+  const int32_t free_before = header_.free_cores;
+  let_all_go(critical, worker, now_ns);  // what was revoked in this step
+  if (header_.free_cores > free_before) {
+    top_up_blocks(critical);
+    wake_for_work(critical);
+  }
   const sched::Running& running = record.running;
   next.decision = {.task = running.task,
                    .layer_begin = running.layer_begin,
@@ -224,6 +229,7 @@ Step Board::take(int32_t worker, const Scheduler& scheduler, int64_t now_ns) {
     last.stop = true;
     return last;
   }
+  let_all_go(critical, worker, now_ns);  // of a block that it hasn't begun
   return step_of(critical, worker, scheduler, now_ns);
 }
 

@@ -15,6 +15,8 @@ namespace {
 constexpr int32_t kFreePercent = 95;
 // While nobody else waits they may cost more, but not anything: the next one may come soon.
 constexpr int32_t kAlonePercent = 80;
+// Cores that a whole model uses as well as this are worth it to be in time.
+constexpr int32_t kHopedPercent = 75;
 
 // Whether a worker other than this one has no task.
 bool has_idle_worker(const View& view, int32_t except) {
@@ -54,17 +56,21 @@ DeadlinePolicy::DeadlinePolicy(std::string_view name, bool veltair_blocks, int32
       }
     }
     best_ns_.push_back(std::move(best));
+    hoped_cores_.push_back(std::max(plan.efficient_cores(0, layers, total_cores, 0, kHopedPercent),
+                                    plan.average_cores(0)));
   }
 }
 
-DeadlinePolicy::Outlook DeadlinePolicy::outlook(const View& view, int32_t task,
+DeadlinePolicy::Outlook DeadlinePolicy::outlook(const View& view, int32_t task, int32_t at_hand,
                                                 int64_t now_ns) const {
-  return outlook(task, view.tasks[task], view.pace, now_ns);
+  return outlook(task, view.tasks[task], view.pace, at_hand, now_ns);
 }
 
 DeadlinePolicy::Outlook DeadlinePolicy::outlook(int32_t id, const Task& task, int32_t pace,
-                                                int64_t now_ns) const {
-  const int64_t left_ns = at_pace(best_ns(task, total_cores_), pace);
+                                                int32_t at_hand, int64_t now_ns) const {
+  const int32_t cores =
+      options_.refuse_late ? total_cores_ : std::max(hoped_cores_[task.model], at_hand);
+  const int64_t left_ns = at_pace(best_ns(task, cores), pace);
   const int64_t laxity_ns = task.deadline_ns - now_ns - left_ns;
   const bool is_late = task.deadline_ns != 0 && laxity_ns < 0 && !options_.refuse_late;
   if (task.deadline_ns == 0 || is_late) return {id, kEndless, kEndless, left_ns, is_late};
@@ -115,6 +121,9 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
     const auto budget_ns = static_cast<int64_t>(
         part * per_pace(static_cast<double>(left_ns), view.pace) * options_.margin_percent / 100);
     cores = plan.cores_for(begin, end, budget_ns, level);
+    const int32_t longest_percent = (options_.margin_percent + 100) / 2;
+    cores = plan.cheapest_cores(begin, end, cores,
+                                budget_ns * longest_percent / options_.margin_percent, room, level);
     const int32_t percent = alone ? kAlonePercent : kFreePercent;
     cores = std::max(cores, plan.efficient_cores(begin, end, room, level, percent));
   } else if (alone) {
@@ -150,7 +159,7 @@ int32_t DeadlinePolicy::kept_cores(const View& view, int32_t worker, const Outlo
       --rest.passes;
     }
     if (rest.passes < 1) continue;
-    const Outlook other = outlook(running.task, rest, view.pace, end_ns);
+    const Outlook other = outlook(running.task, rest, view.pace, view.free_cores, end_ns);
     if (other.is_endless() || other.is_lost() || !before(view, other, rank)) continue;
     const int64_t rest_ns = at_pace(best_ns(rest, running.cores_held), view.pace);
     // To one without a deadline it leaves only what it doesn't need within the margin either.
@@ -165,20 +174,21 @@ bool DeadlinePolicy::may_return(const Outlook& rank) const {
   return rank.is_late && rank.left_ns > options_.max_block_ns;
 }
 
-bool DeadlinePolicy::some_may_return(const View& view, int64_t now_ns) const {
+bool DeadlinePolicy::some_may_return(const View& view, int32_t at_hand, int64_t now_ns) const {
   for (int32_t w : *view.busy) {
     const Running& running = view.workers[w];
-    if (running.waits() && may_return(outlook(view, running.task, now_ns))) {
+    if (running.waits() && may_return(outlook(view, running.task, at_hand, now_ns))) {
       return true;
     }
   }
   return false;
 }
 
-int64_t DeadlinePolicy::earliest_queued_ns(const View& view, int64_t now_ns) const {
+int64_t DeadlinePolicy::earliest_queued_ns(const View& view, int32_t at_hand,
+                                           int64_t now_ns) const {
   int64_t earliest_ns = kEndless;
   for (int32_t t = view.queue_head; t != kNone; t = view.tasks[t].next) {
-    earliest_ns = std::min(earliest_ns, outlook(view, t, now_ns).due_ns);
+    earliest_ns = std::min(earliest_ns, outlook(view, t, at_hand, now_ns).due_ns);
   }
   return earliest_ns;
 }
@@ -189,7 +199,7 @@ Decision DeadlinePolicy::revoke(const View& view, const Outlook& urgent, int64_t
   for (int32_t w : *view.busy) {
     const Running& running = view.workers[w];
     if (running.cores_held < 2) continue;
-    const Outlook other = outlook(view, running.task, now_ns);
+    const Outlook other = outlook(view, running.task, 0, now_ns);
     if (victim == kNone || other.due_ns > latest.due_ns) {
       latest = other;
       victim = w;
@@ -209,7 +219,7 @@ Decision DeadlinePolicy::begin(const View& view, int32_t worker, int64_t now_ns)
   Outlook urgent;
   int32_t late = 0;  // of the queue
   for (int32_t t = view.queue_head; t != kNone; t = view.tasks[t].next) {
-    const Outlook each = outlook(view, t, now_ns);
+    const Outlook each = outlook(view, t, view.free_cores, now_ns);
     if (each.is_lost()) {
       return {.task = t, .reason = Reason::kHopeless, .action = Action::kRefuse};
     }
@@ -222,7 +232,7 @@ Decision DeadlinePolicy::begin(const View& view, int32_t worker, int64_t now_ns)
   for (int32_t w : *view.busy) {
     if (room < 1) break;
     if (!view.workers[w].waits()) continue;
-    const Outlook other = outlook(view, view.workers[w].task, now_ns);
+    const Outlook other = outlook(view, view.workers[w].task, view.free_cores, now_ns);
     if (before(view, other, urgent))
       room -= wanted(view.tasks[other.task], other, room, view.pace, now_ns);
   }
@@ -239,7 +249,7 @@ Decision DeadlinePolicy::begin(const View& view, int32_t worker, int64_t now_ns)
 Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) const {
   const Running& running = view.workers[worker];
   const int32_t pool = view.free_cores + running.cores_held;
-  const Outlook own = outlook(view, running.task, now_ns);
+  const Outlook own = outlook(view, running.task, pool, now_ns);
   if (own.is_lost()) {
     return {.task = own.task, .reason = Reason::kHopeless, .action = Action::kRefuse};
   }
@@ -250,9 +260,10 @@ Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) 
   bool queue_may_begin = has_idle_worker(view, worker);
   int32_t room = pool;
   if (!own.is_endless()) {
-    queue_may_begin = queue_may_begin || (view.queue_length > 0 && some_may_return(view, now_ns));
+    queue_may_begin =
+        queue_may_begin || (view.queue_length > 0 && some_may_return(view, pool, now_ns));
   } else if (!queue_may_begin) {
-    const int64_t queued_ns = earliest_queued_ns(view, now_ns);
+    const int64_t queued_ns = earliest_queued_ns(view, pool, now_ns);
     if (queued_ns < kEndless && may_return(own)) {
       return {.task = own.task, .reason = Reason::kReturned, .action = Action::kReturn};
     }
@@ -262,7 +273,7 @@ Decision DeadlinePolicy::next(const View& view, int32_t worker, int64_t now_ns) 
   int64_t ahead_ns = 0;
   bool alone = true;
   const auto yield_to = [&](int32_t task) {
-    const Outlook other = outlook(view, task, now_ns);
+    const Outlook other = outlook(view, task, pool, now_ns);
     if (other.is_lost()) return;
     if (own.is_late || !other.is_late) alone = false;
     if (room < 1 || !before(view, other, rank)) return;

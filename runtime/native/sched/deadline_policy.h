@@ -11,8 +11,10 @@
 namespace veltair::sched {
 
 // At each block boundary:
-// - a task that can't make its deadline even on all cores is hopeless: it counts as one without a
-//   deadline from then on, or, with `refuse_late`, it is refused, or ended amid its layers;
+// - a task that can't make its deadline even on the cores that it would use well, its model's
+//   `hoped_cores_`, or on all that are free, is late: it counts as one without a deadline as long
+//   as that is so. With `refuse_late` one that can't make it on all cores of the machine is
+//   refused, or ended amid its layers;
 // - tasks with earlier deadlines that wait are granted first; the worker's task gets what they
 //   leave. It waits at its boundary where they leave nothing, but only if it can afford to: if its
 //   laxity, deadline - now - predicted time left on all cores, covers all that would go before it.
@@ -31,9 +33,11 @@ namespace veltair::sched {
 //
 // `veltair-deadline` forms its blocks by VELTAIR's threshold (cut in the same way), in the versions
 // for the level, and gives a block the fewest cores for its part of the time that is really left,
-// instead of its part of the target; so a late query catches up, and an early one saves cores. Of
-// the cores that are free a block gets more than those where it uses them nearly as well as one,
-// and while nobody waits where it uses them well enough.
+// instead of its part of the target; so a late query catches up, and an early one saves cores.
+// Kernels use some counts better than others, so it may be other cores than those, which together
+// take less of the machine: more, or fewer within half of the margin. Of the cores that are free a
+// block gets more where it uses them nearly as well as one, and while nobody waits where it uses
+// them well enough.
 //
 // A running task that can't be in time on the cores that it holds gets more at its next boundary:
 // if its block ends within half of `max_block_ns`, cores that come free are kept for it, idle,
@@ -56,8 +60,10 @@ namespace veltair::sched {
 // they need and when they are late. So networks that lose fewer than they may give way to one that
 // loses more. A task keeps the lead that it came with: what went ahead of it then doesn't change.
 //
-// No paper has it. Ties go to the older task. A query that would be late is hopeless only when it
-// is certain by the profile, however long the queue is.
+// No paper has it. Ties go to the older task. A query is refused only when it is certain by the
+// profile that it would be late, however long the queue is. To serve one first that is late unless
+// it gets most of the machine is too dear: it computes little more there than on fewer cores, and
+// what they cost makes others late.
 class DeadlinePolicy final : public Policy {
  public:
   // Throws std::invalid_argument for a parameter out of range.
@@ -91,8 +97,10 @@ class DeadlinePolicy final : public Policy {
     bool is_lost() const { return laxity_ns < 0; }
   };
 
-  Outlook outlook(const View& view, int32_t task, int64_t now_ns) const;
-  Outlook outlook(int32_t id, const Task& task, int32_t pace, int64_t now_ns) const;
+  // `at_hand`: the cores that nobody holds but the worker that asks.
+  Outlook outlook(const View& view, int32_t task, int32_t at_hand, int64_t now_ns) const;
+  Outlook outlook(int32_t id, const Task& task, int32_t pace, int32_t at_hand,
+                  int64_t now_ns) const;
   static bool before(const View& view, const Outlook& a, const Outlook& b);
   int32_t wanted(const Task& task, const Outlook& outlook, int32_t pool, int32_t pace,
                  int64_t now_ns) const;
@@ -100,8 +108,8 @@ class DeadlinePolicy final : public Policy {
   int32_t kept_cores(const View& view, int32_t worker, const Outlook& rank, int64_t now_ns) const;
   // Whether a task of this rank, which runs, would be put back for one that waits.
   bool may_return(const Outlook& rank) const;
-  bool some_may_return(const View& view, int64_t now_ns) const;
-  int64_t earliest_queued_ns(const View& view, int64_t now_ns) const;
+  bool some_may_return(const View& view, int32_t at_hand, int64_t now_ns) const;
+  int64_t earliest_queued_ns(const View& view, int32_t at_hand, int64_t now_ns) const;
   Decision begin(const View& view, int32_t worker, int64_t now_ns) const;
   Decision next(const View& view, int32_t worker, int64_t now_ns) const;
   Decision block(const View& view, const Outlook& outlook, int32_t room, bool alone,
@@ -121,6 +129,8 @@ class DeadlinePolicy final : public Policy {
   // [model][cores 0..total][layers + 1]: the time left from a layer on the best count of at most
   // that many cores.
   std::vector<std::vector<int64_t>> best_ns_;
+  // [model]: the most cores that it uses well, or that it needs for its target.
+  std::vector<int32_t> hoped_cores_;
 };
 
 }  // namespace veltair::sched

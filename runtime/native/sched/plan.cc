@@ -13,6 +13,8 @@ namespace {
 // rule.)
 constexpr double kAsFast = 1.03;
 constexpr int64_t kShortTaskNs = 100'000;
+// What a slower choice of cores has to take of the time of cores, to be worth it.
+constexpr double kWorthSlower = 0.95;
 
 uint16_t best_variant(const ModelProfile& profile, int32_t layer, int32_t cores, int32_t level) {
   const auto time_on = [&](int32_t variant, int32_t count) {
@@ -239,6 +241,30 @@ int32_t ModelPlan::efficient_cores(int32_t begin, int32_t end, int32_t limit, in
     if (core_ns(count) <= most_ns) most = count;
   }
   return most;
+}
+
+int32_t ModelPlan::cheapest_cores(int32_t begin, int32_t end, int32_t wanted, int64_t longest_ns,
+                                  int32_t limit, int32_t level) const {
+  if (wanted > limit) return wanted;
+  const auto core_ns = [&](int32_t count) {
+    return static_cast<double>(count) * static_cast<double>(time_ns(begin, end, count, level));
+  };
+  int32_t cheapest = wanted;
+  double least_ns = core_ns(wanted);
+  double fewer_ns = least_ns * kWorthSlower;
+  for (int32_t count : counts_) {
+    if (count > limit) break;
+    const double taken_ns = core_ns(count);
+    if (count < wanted) {
+      if (taken_ns > fewer_ns || time_ns(begin, end, count, level) > longest_ns) continue;
+      fewer_ns = taken_ns;
+    } else if (taken_ns > least_ns) {
+      continue;
+    }
+    cheapest = count;
+    least_ns = taken_ns;
+  }
+  return cheapest;
 }
 
 int32_t ModelPlan::cut(int32_t begin, int32_t end, int32_t cores, int32_t level,

@@ -76,6 +76,11 @@ class ModelPlan {
   // at least `percent` as well as the smallest one does; `limit` where that is above it.
   int32_t efficient_cores(int32_t begin, int32_t end, int32_t limit, int32_t level,
                           int32_t percent) const;
+  // The measured count with the least time of cores for layers [begin, end) among those on which
+  // they take at most `longest_ns` and that are `limit` at most; more than `wanted` cores if they
+  // cost no more, fewer only if they save at least 5 %. `wanted` where that is above `limit`.
+  int32_t cheapest_cores(int32_t begin, int32_t end, int32_t wanted, int64_t longest_ns,
+                         int32_t limit, int32_t level) const;
   // The end of the longest run of layers from `begin` that takes at most `limit_ns`, one layer at
   // least.
   int32_t cut(int32_t begin, int32_t end, int32_t cores, int32_t level, int64_t limit_ns) const;
