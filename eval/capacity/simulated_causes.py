@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from veltair.eval.capacity.simulated_latency import PAPER_LATENCY, latency_of
 from veltair.eval.capacity.simulated_rates import FULL, gain, qps_of
 from veltair.eval.capacity.simulated_study import BASELINE
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _ALONE = "interference=constant"
 _SLOWER = "computing=0.5"
 _BY_TIME_LEFT = "veltair-deadline"
+_ONE_AT_A_TIME = "prema"
 _KNOWN = "resnet50"  # whose cores the paper says
 
 
@@ -78,7 +80,42 @@ def causes(result: Result, extra: Mapping[str, Any]) -> list[str]:
         "wait for longer than that is late. `veltair-deadline` has the same blocks and versions "
         f"and plans on the time that is left: {over[_BY_TIME_LEFT]} beyond `{BASELINE}`, where "
         f"`{FULL}` is {over[FULL]} beyond.",
+        _latency(result, extra),
     ]
+
+
+def _latency(result: Result, extra: Mapping[str, Any]) -> str:
+    found = {
+        name: [
+            each
+            for facts in result.workloads
+            if (each := latency_of(result, extra, facts, name, "at_capacity"))
+        ]
+        for name in (FULL, _ONE_AT_A_TIME)
+    }
+    ours, whole = found[FULL], found[_ONE_AT_A_TIME]
+    kept = [
+        qps_of(result, facts.name, _ONE_AT_A_TIME) / base
+        for facts in result.workloads
+        if (base := qps_of(result, facts.name, BASELINE))
+    ]
+    return (
+        f"- **Latency.** `{FULL}` plans a query on the fewest cores for its part of the target, so "
+        "that others run beside it: with nothing beside it one takes "
+        f"{_times([each.planned for each in ours])} times the shortest latency that "
+        "any number of cores gives, and that is chosen. At its rate one takes "
+        f"{_times([each.alone for each in ours])} times as long as that, "
+        f"{_times([each.executing for each in ours])} of it executing and the rest waiting for "
+        f"cores. Together they are {_times([each.shortest for each in ours])} times the shortest, "
+        f"where the paper has {PAPER_LATENCY[FULL]:g}: by its kernels a target is nearer to the "
+        "shortest latency, and leaves less to plan with. The policy that gives a query the whole "
+        f"machine, `{_ONE_AT_A_TIME}`, comes to {_times([each.shortest for each in whole])}, and "
+        f"keeps {_times(kept)} of the rate of `{BASELINE}` with it."
+    )
+
+
+def _times(values: Sequence[float]) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}" if values else "(not asked)"
 
 
 def _needed(cores: Mapping[str, int]) -> str:

@@ -6,17 +6,17 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 from veltair.eval.capacity.simulated_causes import causes
+from veltair.eval.capacity.simulated_latency import PAPER_LATENCY, latency_of
 from veltair.eval.capacity.simulated_rates import FULL, capacity_of, gain, qps_of
 from veltair.eval.capacity.simulated_study import BASELINE, PLANNING_ANEW, USAGE_LOAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from veltair.eval.capacity.result import Purpose, Result, Trial
+    from veltair.eval.capacity.result import Purpose, Result
 
 # VELTAIR, section 5.2: what its whole system serves beyond Planaria. Its plots are not read off.
 PAPER_GAIN = {"light": 0.71, "medium": 0.62, "heavy": 0.45, "mix": 0.68}
-PAPER_LATENCY = {"veltair": 1.1, "veltair-as": 1.6, "veltair-ac": 1.17}  # section 5.3
 PAPER_USAGE = {"veltair": 0.10, "model": 0.47}  # section 5.4
 
 
@@ -61,9 +61,9 @@ def report(result: Result, extra: Mapping[str, Any]) -> str:
         "any number of cores gives the model alone. The paper's are at the rate, of what it calls "
         "execution latency, over the shortest.",
         "",
-        *_latencies(result, extra["alone"], extra["shortest_ms"], "at_capacity"),
+        *_latencies(result, extra, "at_capacity"),
         "",
-        *_latencies(result, extra["alone"], extra["shortest_ms"], "at_half"),
+        *_latencies(result, extra, "at_half"),
         "",
         f"## Cores in use at {USAGE_LOAD:.0%} of the rate of `{BASELINE}`",
         "",
@@ -196,39 +196,22 @@ def _as_in_paper(
     )
 
 
-def _latencies(
-    result: Result,
-    rows: Sequence[Mapping[str, Any]],
-    shortest_ms: Mapping[str, float],
-    purpose: Purpose,
-) -> list[str]:
+def _latencies(result: Result, extra: Mapping[str, Any], purpose: Purpose) -> list[str]:
     names = [facts.name for facts in result.workloads]
     at_rate = purpose == "at_capacity"
     lines = _heading(
         f"latency over alone, executing, {'at the rate' if at_rate else 'at half of it'}",
         [*names, "the paper"] if at_rate else names,
     )
-    alone = {(row["workload"], row["model"], row["system"]): row["p50_ms"] for row in rows}
     for system in result.systems:
         cells = []
         for facts in result.workloads:
-            trial = _trial(result, facts.name, system.name, purpose)
-            if trial is None:
-                cells.append("-")
-                continue
-            models = [model.name for model in facts.models]
-            alone_ms = {name: alone[facts.name, name, system.name] for name in models}
-            mean_ms = {name: trial.figures[name].mean_ms for name in models}
-            service_ms = {name: trial.figures[name].service_ms for name in models}
-            over, executing, least = (
-                statistics.mean(ms[name] / base[name] for name in models)
-                for ms, base in (
-                    (mean_ms, alone_ms),
-                    (service_ms, alone_ms),
-                    (mean_ms, shortest_ms),
-                )
+            found = latency_of(result, extra, facts, system.name, purpose)
+            cells.append(
+                "-"
+                if found is None
+                else f"{found.alone:.2f}, {found.executing:.2f} ({found.shortest:.2f})"
             )
-            cells.append(f"{over:.2f}, {executing:.2f} ({least:.2f})")
         if at_rate:
             paper = PAPER_LATENCY.get(system.name)
             cells.append("-" if paper is None else f"{paper:g}")
@@ -308,14 +291,3 @@ def _ablation(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _heading(first: str, names: Sequence[str]) -> list[str]:
     return [f"| {first} | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-
-
-def _trial(result: Result, workload: str, policy: str, purpose: Purpose) -> Trial | None:
-    return next(
-        (
-            each
-            for each in result.trials
-            if (each.workload, each.system, each.purpose) == (workload, policy, purpose)
-        ),
-        None,
-    )

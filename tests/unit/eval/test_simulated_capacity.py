@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from veltair.eval.capacity.result import ModelTarget, WorkloadFacts, read
 from veltair.eval.capacity.simulated import command
 from veltair.eval.capacity.simulated_bound import least_core_ns
+from veltair.eval.capacity.simulated_latency import latency_of
 from veltair.eval.capacity.simulated_machine import (
     Setting,
     SimulatedMachine,
@@ -241,6 +242,14 @@ def test_the_command_writes_a_result_and_a_page(
     )
     assert float(loaded[0]) > float(half[0]) >= float(half[1]) >= 1
     assert float(loaded[0]) > float(loaded[1])
+    (asked,) = result.workloads
+    found = latency_of(result, extra, asked, "veltair", "at_capacity")
+    assert found is not None
+    assert found.shortest == pytest.approx(found.planned * found.alone)  # of one model
+    assert found.planned > 1
+    assert f"At its rate one takes {found.alone:.2f} to {found.alone:.2f} times" in page
+    assert f"Together they are {found.shortest:.2f} to" in page
+    assert latency_of(result, extra, asked, "block-6", "at_capacity") is None
 
     monkeypatch.setitem(PAPER_GAIN, "small", 0.5)
     capacities = tuple(
