@@ -190,9 +190,11 @@ def _as_in_paper(
         return ""
     full = plain.get((workload, FULL))
     likewise = f"`{FULL}`, planned likewise, {full / base - 1:+.0%}, " if full else ""
+    beyond = capacity.qps[0] / base - 1
     return (
         f" Beyond `{BASELINE}` planned on the whole target, as in the paper: {likewise}"
-        f"`{best}` {capacity.qps[0] / base - 1:+.0%}."
+        f"`{best}` {beyond:+.0%}: "
+        f"{'reached' if beyond >= PAPER_GAIN[workload] else '**not reached**'}."
     )
 
 

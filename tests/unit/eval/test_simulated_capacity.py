@@ -270,7 +270,11 @@ def test_the_command_writes_a_result_and_a_page(
     page = report(replace(result, capacities=capacities), extra)
     # Beyond the baseline with its best slack by the medians, and without slack by the first seed.
     assert "the best of ours, `veltair`, +53%: reached" in page
-    assert "as in the paper: `veltair`, planned likewise, +50%, `veltair` +75%." in page
+    assert "as in the paper: `veltair`, planned likewise, +50%, `veltair` +75%: reached." in page
+    monkeypatch.setitem(PAPER_GAIN, "small", 0.8)
+    page = report(replace(result, capacities=capacities), extra)
+    assert "`veltair`, +53%: **not reached**" in page
+    assert "`veltair` +75%: **not reached**." in page
 
 
 def one_layer() -> sched.ModelProfile:
