@@ -36,6 +36,7 @@ struct State {
   mutable IdSet busy{64};
   int32_t queue_head = kNone;
   int32_t queue_length = 0;
+  int32_t total_cores = 2;
   int32_t free_cores = 2;
 
   int32_t add(int32_t model, int64_t arrival_ns, int32_t next_layer = 0) {
@@ -65,7 +66,7 @@ struct State {
             .queue_length = queue_length,
             .workers = table,
             .busy = &busy,
-            .total_cores = 2,
+            .total_cores = total_cores,
             .free_cores = free_cores,
             .level = 0};
   }
@@ -76,7 +77,7 @@ constexpr PolicyOptions kTwoLayers = {.max_block_ns = 2'000'000};
 
 Decision ask(const char* policy, const State& state, EventKind kind, int32_t worker, int64_t now_ns,
              const PolicyOptions& options = kTwoLayers) {
-  return make_policy(policy, 2, state.models, options)
+  return make_policy(policy, state.total_cores, state.models, options)
       ->decide(state.view(), {kind, worker}, now_ns);
 }
 
@@ -130,30 +131,61 @@ void test_deadline_refuses() {
   CHECK(!make_policy("deadline", 2, state.models)->needs().refusing);
 }
 
-// The second core saves the long model a quarter of the time: too dear for who has others beside
-// it.
+// `layers` equal layers of the given times on one, four and eight cores.
+ModelProfile on_eight(int64_t qos_ns, int32_t layers, const std::vector<int64_t>& layer_ns) {
+  ModelProfile made;
+  made.qos_ns = qos_ns;
+  made.cores = {1, 4, 8};
+  for (int64_t time_ns : layer_ns) made.model_ns.push_back(layers * time_ns);
+  made.variants.assign(layers, 1);
+  for (int32_t l = 0; l < layers; ++l) {
+    made.layer_ns.insert(made.layer_ns.end(), layer_ns.begin(), layer_ns.end());
+  }
+  made.finish();
+  return made;
+}
+
+// The long model takes 10 ms on four cores and 8 ms on eight, which it uses at 62 %: too dear for
+// who has others beside it.
 void test_what_most_of_the_machine_would_save_is_late() {
-  const int64_t now_ns = 20'000'000;  // 30 ms are left; on one core it takes 40
   for (const char* policy : {"deadline", "veltair-deadline"}) {
     State state;
-    state.models[0] = even(50'000'000, 20, 2'000'000, 1'500'000);
+    state.total_cores = state.free_cores = 8;
+    state.models = {on_eight(50'000'000, 20, {2'000'000, 500'000, 400'000}),
+                    on_eight(20'000'000, 10, {1'000'000, 250'000, 200'000})};
     const int32_t dear = state.add(0, 0);
-    const int32_t cheap = state.add(1, now_ns + 15'000'000);  // due at 55 ms
+    const int32_t cheap = state.add(1, 0);
     state.enqueue(dear);
     state.enqueue(cheap);
-    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, now_ns).task == dear);  // two are free
-    state.run(1, state.add(1, now_ns), 1);
-    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, now_ns).task == cheap);
+    state.tasks[dear].deadline_ns = 9'000'000;
+    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, 0).task == dear);  // all are free
+    state.run(1, state.add(1, 0), 5);
+    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, 0).task == cheap);
+    state.tasks[dear].deadline_ns = 10'000'000;
+    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, 0).task == dear);
     // It is refused when no core could help it any more.
-    state.tasks[dear].deadline_ns = now_ns + 29'000'000;
-    const Decision refused = ask(policy, state, EventKind::kWorkerIdle, 0, now_ns, kRefusing);
+    state.tasks[dear].deadline_ns = 7'900'000;
+    const Decision refused = ask(policy, state, EventKind::kWorkerIdle, 0, 0, kRefusing);
     CHECK(refused.action == Action::kRefuse && refused.task == dear);
-    state.tasks[dear].deadline_ns = now_ns + 30'000'000;
-    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, now_ns, kRefusing).task == dear);
-    // Its network's target needs the second core: then it is worth it.
-    state.models[0].qos_ns = 35'000'000;
-    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, now_ns).task == dear);
+    state.tasks[dear].deadline_ns = 8'000'000;
+    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, 0, kRefusing).task == dear);
+    // Its network's target needs all cores: then they are worth it.
+    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, 0).task == cheap);
+    state.models[0].qos_ns = 8'500'000;
+    CHECK(ask(policy, state, EventKind::kWorkerIdle, 0, 0).task == dear);
   }
+}
+
+// The second core saves a quarter of the time; but it is half of the machine.
+void test_few_cores_are_always_worth_it() {
+  State state;
+  state.models[0] = even(50'000'000, 20, 2'000'000, 1'500'000);
+  const int32_t dear = state.add(0, 0);
+  state.enqueue(dear);
+  state.enqueue(state.add(1, 15'000'000));
+  state.tasks[dear].deadline_ns = 30'000'000;
+  state.run(1, state.add(1, 0), 1);
+  CHECK(ask("veltair-deadline", state, EventKind::kWorkerIdle, 0, 0).task == dear);
 }
 
 void test_late_runs_after_the_others() {
@@ -603,6 +635,7 @@ int main() {
   test_deadline_begins();
   test_deadline_refuses();
   test_what_most_of_the_machine_would_save_is_late();
+  test_few_cores_are_always_worth_it();
   test_late_runs_after_the_others();
   test_late_ones_run_in_their_order();
   test_late_gives_its_cores_up();

@@ -17,6 +17,8 @@ constexpr int32_t kFreePercent = 95;
 constexpr int32_t kAlonePercent = 80;
 // Cores that a whole model uses as well as this are worth it to be in time.
 constexpr int32_t kHopedPercent = 75;
+// And so many always are: one core more or less is a large part of a small machine.
+constexpr int32_t kHopedAtLeast = 4;
 
 // Whether a worker other than this one has no task.
 bool has_idle_worker(const View& view, int32_t except) {
@@ -56,8 +58,8 @@ DeadlinePolicy::DeadlinePolicy(std::string_view name, bool veltair_blocks, int32
       }
     }
     best_ns_.push_back(std::move(best));
-    hoped_cores_.push_back(std::max(plan.efficient_cores(0, layers, total_cores, 0, kHopedPercent),
-                                    plan.average_cores(0)));
+    hoped_cores_.push_back(std::max({plan.efficient_cores(0, layers, total_cores, 0, kHopedPercent),
+                                     plan.average_cores(0), std::min(kHopedAtLeast, total_cores)}));
   }
 }
 

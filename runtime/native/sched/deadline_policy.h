@@ -129,7 +129,7 @@ class DeadlinePolicy final : public Policy {
   // [model][cores 0..total][layers + 1]: the time left from a layer on the best count of at most
   // that many cores.
   std::vector<std::vector<int64_t>> best_ns_;
-  // [model]: the most cores that it uses well, or that it needs for its target.
+  // [model]: the most cores that it uses well, or that it needs for its target; a few at least.
   std::vector<int32_t> hoped_cores_;
 };
 
