@@ -35,7 +35,9 @@ def causes(result: Result, extra: Mapping[str, Any]) -> list[str]:
         if (facts.name, BASELINE) in runs
     ]
     over = {
-        name: _span([g for facts in result.workloads if (g := gain(result, facts.name, name))])
+        name: _span(
+            [g for facts in result.workloads if (g := gain(result, facts.name, name))], "+.0%"
+        )
         for name in (FULL, _BY_TIME_LEFT)
     }
     slower = [
@@ -114,16 +116,16 @@ def _latency(result: Result, extra: Mapping[str, Any]) -> str:
     )
 
 
-def _times(values: Sequence[float]) -> str:
-    return f"{min(values):.2f} to {max(values):.2f}" if values else "(not asked)"
-
-
 def _needed(cores: Mapping[str, int]) -> str:
     return f"; ours need {cores[_KNOWN]}" if _KNOWN in cores else ""
 
 
-def _span(values: Sequence[float]) -> str:
-    return f"{min(values):+.0%} to {max(values):+.0%}" if values else "not"
+def _span(values: Sequence[float], form: str) -> str:
+    return f"{min(values):{form}} to {max(values):{form}}" if values else "(not asked)"
+
+
+def _times(values: Sequence[float]) -> str:
+    return _span(values, ".2f")
 
 
 def _change(rows: Sequence[Mapping[str, Any]], policy: str, setting: str) -> str:
@@ -134,7 +136,7 @@ def _change(rows: Sequence[Mapping[str, Any]], policy: str, setting: str) -> str
         if (row["policy"], row["setting"]) == (policy, setting)
         and (usual := _asked(rows, row["workload"], policy, ""))
     ]
-    return f"{min(kept):.0%} to {max(kept):.0%}" if kept else "(not asked)"
+    return _span(kept, ".0%")
 
 
 def _asked(

@@ -39,7 +39,8 @@ LatePercent = Annotated[
         ge=1,
         le=100,
         description="deadline policies: how many of a model's queries may be late; where more "
-        "are, its queries go ahead of others. 100: all may, and deadlines alone decide",
+        "than four fifths of that are, its queries go ahead of others. 100: all may, and "
+        "deadlines alone decide",
     ),
 ]
 

@@ -205,12 +205,7 @@ Step Board::step_of(Critical& critical, int32_t worker, const Scheduler& schedul
   // A block that was given is run, whichever policy gave it.
   record.assigned = 0;
   next.stale = false;
-  const int32_t free_before = header_.free_cores;
-  let_all_go(critical, worker, now_ns);  // what was revoked in this step
-  if (header_.free_cores > free_before) {
-    top_up_blocks(critical);
-    wake_for_work(critical);
-  }
+  let_all_go(critical, worker, now_ns);  // what was revoked in this step, for the one that wants it
   const sched::Running& running = record.running;
   next.decision = {.task = running.task,
                    .layer_begin = running.layer_begin,

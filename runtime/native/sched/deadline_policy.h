@@ -55,10 +55,11 @@ namespace veltair::sched {
 // than when its profiles were measured, a task is late sooner, and gets more cores before it is.
 //
 // Where a machine can't keep all deadlines, the earliest one doesn't say who should lose. A network
-// of which more than `late_percent` were late lately has a lead (lead.h): the queries that come
-// then are ordered as if they were due earlier by it, though the deadline itself still says what
-// they need and when they are late. So networks that lose fewer than they may give way to one that
-// loses more. A task keeps the lead that it came with: what went ahead of it then doesn't change.
+// of which more than four fifths of `late_percent` were late lately has a lead (lead.h): the
+// queries that come then are ordered as if they were due earlier by it, though the deadline itself
+// still says what they need and when they are late. So networks that lose fewer than they may give
+// way to one that loses more. A task keeps the lead that it came with: what went ahead of it then
+// doesn't change.
 //
 // No paper has it. Ties go to the older task. A query is refused only when it is certain by the
 // profile that it would be late, however long the queue is. To serve one first that is late unless

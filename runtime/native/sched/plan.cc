@@ -231,14 +231,11 @@ int32_t ModelPlan::efficient_cores(int32_t begin, int32_t end, int32_t limit, in
                                    int32_t percent) const {
   const int32_t fewest = counts_.front();
   if (fewest > limit) return limit;
-  const auto core_ns = [&](int32_t count) {
-    return static_cast<double>(count) * static_cast<double>(time_ns(begin, end, count, level));
-  };
-  const double most_ns = core_ns(fewest) * 100 / percent;
+  const double most_ns = core_ns(begin, end, fewest, level) * 100 / percent;
   int32_t most = fewest;
   for (int32_t count : counts_) {
     if (count > limit) break;
-    if (core_ns(count) <= most_ns) most = count;
+    if (core_ns(begin, end, count, level) <= most_ns) most = count;
   }
   return most;
 }
@@ -246,15 +243,12 @@ int32_t ModelPlan::efficient_cores(int32_t begin, int32_t end, int32_t limit, in
 int32_t ModelPlan::cheapest_cores(int32_t begin, int32_t end, int32_t wanted, int64_t longest_ns,
                                   int32_t limit, int32_t level) const {
   if (wanted > limit) return wanted;
-  const auto core_ns = [&](int32_t count) {
-    return static_cast<double>(count) * static_cast<double>(time_ns(begin, end, count, level));
-  };
   int32_t cheapest = wanted;
-  double least_ns = core_ns(wanted);
+  double least_ns = core_ns(begin, end, wanted, level);
   double fewer_ns = least_ns * kWorthSlower;
   for (int32_t count : counts_) {
     if (count > limit) break;
-    const double taken_ns = core_ns(count);
+    const double taken_ns = core_ns(begin, end, count, level);
     if (count < wanted) {
       if (taken_ns > fewer_ns || time_ns(begin, end, count, level) > longest_ns) continue;
       fewer_ns = taken_ns;

@@ -52,6 +52,10 @@ class ModelPlan {
     const int64_t* row = row_of(cores, level);
     return row[end] - row[begin];
   }
+  // The time of all these cores.
+  double core_ns(int32_t begin, int32_t end, int32_t cores, int32_t level) const {
+    return static_cast<double>(cores) * static_cast<double>(time_ns(begin, end, cores, level));
+  }
   // What they read from memory; 0 where the profile doesn't say.
   int64_t bytes(int32_t begin, int32_t end, int32_t cores, int32_t level) const {
     if (bytes_.empty()) return 0;

@@ -65,8 +65,9 @@ struct Decision {
 struct PolicyOptions {
   int64_t max_block_ns = 500'000;  // `deadline`: longest predicted time between two boundaries
   int32_t margin_percent = 75;     // `deadline`: how much of the time left a task plans to use
-  // `deadline` and `veltair-deadline`: how many of a network's queries may be late; where more are,
-  // its queries go ahead of others. 100: all may, and deadlines alone say who goes first.
+  // `deadline` and `veltair-deadline`: how many of a network's queries may be late; where more
+  // than four fifths of that are, its queries go ahead of others. 100: all may, and deadlines alone
+  // say who goes first.
   int32_t late_percent = 5;
   // `deadline` and `veltair-deadline`: end a task unserved once it can't be in time any more; else
   // it gets the cores that no other needs.
