@@ -9,21 +9,22 @@ from typing import TYPE_CHECKING
 
 from veltair.eval.bounds import README, in_readme
 from veltair.eval.capacity.report.findings import Findings
-from veltair.eval.capacity.report.summary import measured_on, states
+from veltair.eval.capacity.report.summary import processors, states
 from veltair.eval.capacity.report.verdicts import verdict
 from veltair.eval.capacity.result import read
 from veltair.eval.docs.results import evaluations
 from veltair.eval.page.text import number_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from veltair.eval.capacity.report.findings import Spread
-    from veltair.eval.capacity.report.verdicts import Side
-    from veltair.eval.capacity.result import Result
+    from veltair.eval.capacity.report.verdicts import Side, Verdict
 
 BEGIN, END = "<!-- capacity -->", "<!-- end of capacity -->"
+_WORKLOADS = ("light", "medium", "heavy", "mix")  # others come after them
+_REVISION_DIGITS = 7
 
 
 def main() -> int:
@@ -35,48 +36,76 @@ def main() -> int:
 
 
 def section(root: Path) -> str:
-    """Writes a table of each saved evaluation in Markdown, measured ones first.
+    """Writes a table of what was measured and one of what was simulated, in Markdown.
 
     Args:
         root: of the repository.
     """
-    found = [(folder, read(root / folder)) for folder in evaluations(root)]
-    found.sort(key=lambda each: each[1].simulated)
-    return "\n".join(_evaluation(folder, result) for folder, result in found)
+    found = [(folder.name, Findings(read(root / folder))) for folder in evaluations(root)]
+    measured = [each for each in found if not each[1].result.simulated]
+    simulated = [each for each in found if each[1].result.simulated]
+    return "\n".join(
+        [
+            *_table("Measured, queries a second:", "peer", measured),
+            *_table("Simulated, queries a second:", "baseline", simulated),
+        ]
+    )
 
 
-def _evaluation(folder: Path, result: Result) -> str:
-    found = Findings(result)
-    other = "baseline" if found.are_baselines else "peer"
-    lines = [
-        f"{_where(found)}, queries a second (`{folder}`):",
+def _table(title: str, other: str, evaluations: Sequence[tuple[str, Findings]]) -> Iterator[str]:
+    """A row for each workload of each evaluation, and what is to be said of some of them."""
+    if not evaluations:
+        return
+    yield from (
+        title,
         "",
-        f"| workload | the best of ours | queries/s | the best {other} | queries/s | ratio |",
-        "|---|---|---:|---|---:|---:|",
+        f"| workload | the best of ours | queries/s | the best {other} | queries/s | ratio | where |",
+        "|---|---|---:|---|---:|---:|---|",
+    )
+    verdicts = [
+        (name, found, verdict(found, workload))
+        for name, found in evaluations
+        for workload in found.workloads
     ]
-    unsure, level = [], []
-    for workload in found.workloads:
-        each = verdict(found, workload)
-        sides = (
-            *_side(each.ours, found, workload, found.ours),
-            *_side(each.rival, found, workload, found.rivals),
-        )
-        lines.append(f"| {' | '.join((workload, *sides, _spread(each.ratio)))} |")
-        if each.undecided:
-            unsure.append(f"{workload}: {each.undecided}.")
-        if each.level:
-            level.append(f"{workload} {', '.join(f'`{name}`' for name in each.level)}")
+    verdicts.sort(key=lambda each: _place(each[2].workload))
+    for name, found, each in verdicts:
+        yield _row(name, found, each)
+    level = [
+        f"{each.workload} in `{name}` {', '.join(f'`{policy}`' for policy in each.level)}"
+        for name, _, each in verdicts
+        if each.level
+    ]
     if level:
-        lines += ["", f"Of ours, within the spread of the best: {'; '.join(level)}."]
+        yield from ("", f"Of ours, within the spread of the best: {'; '.join(level)}.")
+    unsure = [
+        f"{each.workload} in `{name}`: {each.undecided}"
+        for name, _, each in verdicts
+        if each.undecided
+    ]
     if unsure:
-        lines += ["", f"No winner is named for {' '.join(unsure)}"]
-    return "\n".join(lines) + "\n"
+        yield from ("", f"No winner is named for {'; '.join(unsure)}.")
+    yield ""
 
 
-def _where(found: Findings) -> str:
-    if found.result.simulated:
-        return "Simulated"
-    return f"Measured on {measured_on(found)}"
+def _place(workload: str) -> int:
+    return _WORKLOADS.index(workload) if workload in _WORKLOADS else len(_WORKLOADS)
+
+
+def _row(name: str, found: Findings, each: Verdict) -> str:
+    cells = (
+        each.workload,
+        *_side(each.ours, found, each.workload, found.ours),
+        *_side(each.rival, found, each.workload, found.rivals),
+        _spread(each.ratio),
+        _where(name, found),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _where(name: str, found: Findings) -> str:
+    """The evaluation, with the machine and the revision that it was measured with."""
+    revision = str(found.result.origin.get("revision") or "")[:_REVISION_DIGITS]
+    return ", ".join(part for part in (f"`{name}`", *processors(found), revision) if part)
 
 
 def _side(

@@ -17,14 +17,19 @@ if TYPE_CHECKING:
 
 def measured_on(found: Findings) -> str:
     """Returns the machine and the revision, as far as they are known; nothing of a simulation."""
-    origin = found.result.origin
-    machine, revision = origin.get("machine"), origin.get("revision")
-    parts = [f"revision {revision}"] if revision else []
-    if isinstance(machine, dict) and machine.get("cpu"):
-        parts.insert(0, str(machine["cpu"]))
-    if found.cores:
-        parts.insert(-1 if revision else len(parts), f"{found.cores} cores")
+    revision = found.result.origin.get("revision")
+    parts = [*processors(found), *([f"revision {revision}"] if revision else [])]
     return "" if found.result.simulated else ", ".join(parts)
+
+
+def processors(found: Findings) -> list[str]:
+    """Returns the processor's name and how many cores were used, as far as they are known."""
+    machine = found.result.origin.get("machine")
+    cpu = machine.get("cpu") if isinstance(machine, dict) else machine
+    return [
+        *([str(cpu)] if cpu else []),
+        *([f"{found.cores} cores"] if found.cores else []),
+    ]
 
 
 def by_workload(found: Findings) -> list[tuple[str, str, str]]:
