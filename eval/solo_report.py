@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from veltair.eval.page.text import revision_text
 from veltair.eval.solo_figures import Case, best_peer, figures, is_slow
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _network(case: Case) -> str:
         f"{case['peak']['share']['p50']:.0%}" if "peak" in case else "",
         f"{compiled['layers_from_logs']}/{compiled['layers']}, {compiled['flops_from_logs']:.0%}",
         f"{disturbed['others'] + disturbed['steal']:.1%}",
-        case["revision"][:10] + "+" * case["revision"].endswith("+changes"),
+        revision_text(case["revision"]),
     ]
     return f"| {' | '.join(cells)} |"
 

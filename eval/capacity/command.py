@@ -22,7 +22,7 @@ from veltair.eval.capacity.stages import Plan
 from veltair.eval.capacity.summary import notes, table
 from veltair.eval.capacity.systems import chosen_systems
 from veltair.eval.capacity.trials import Case, Trials
-from veltair.eval.capacity.workloads import MEASURED_QOS, changed_run, read_workload
+from veltair.eval.capacity.workloads import MEASURED_QOS, WORKLOADS, changed_run, read_workload
 from veltair.eval.children import stopped_by_signals
 from veltair.eval.patience import Patience
 from veltair.eval.points import PointStore
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from veltair.eval.capacity.system import System
 
-WORKLOADS = "light,medium,heavy,mix"
 QUICK_WORKLOAD = "medium"
 QUICK_SYSTEMS = "model,veltair-deadline,onnxruntime,openvino,null"
 QUICK_RUN: dict[str, float] = {"min_seconds": 3.0, "min_queries": 20, "max_seconds": 4.0}

@@ -12,8 +12,9 @@ from veltair.eval.capacity.report.findings import Findings
 from veltair.eval.capacity.report.summary import processors, states
 from veltair.eval.capacity.report.verdicts import verdict
 from veltair.eval.capacity.result import read
+from veltair.eval.capacity.workloads import WORKLOADS
 from veltair.eval.docs.results import evaluations
-from veltair.eval.page.text import number_text
+from veltair.eval.page.text import number_text, revision_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from veltair.eval.capacity.report.verdicts import Side, Verdict
 
 BEGIN, END = "<!-- capacity -->", "<!-- end of capacity -->"
-_WORKLOADS = ("light", "medium", "heavy", "mix")  # others come after them
-_REVISION_DIGITS = 7
 
 
 def main() -> int:
@@ -46,16 +45,17 @@ def section(root: Path) -> str:
     simulated = [each for each in found if each[1].result.simulated]
     return "\n".join(
         [
-            *_table("Measured, queries a second:", "peer", measured),
-            *_table("Simulated, queries a second:", "baseline", simulated),
+            *_table("Measured, queries a second:", measured),
+            *_table("Simulated, queries a second:", simulated),
         ]
     )
 
 
-def _table(title: str, other: str, evaluations: Sequence[tuple[str, Findings]]) -> Iterator[str]:
+def _table(title: str, evaluations: Sequence[tuple[str, Findings]]) -> Iterator[str]:
     """A row for each workload of each evaluation, and what is to be said of some of them."""
     if not evaluations:
         return
+    other = "baseline" if all(found.are_baselines for _, found in evaluations) else "peer"
     heads = (
         *("workload", "the best of ours", "queries/s", f"the best {other}", "queries/s"),
         *("ratio", "where"),
@@ -87,7 +87,9 @@ def _table(title: str, other: str, evaluations: Sequence[tuple[str, Findings]]) 
 
 
 def _place(workload: str) -> int:
-    return _WORKLOADS.index(workload) if workload in _WORKLOADS else len(_WORKLOADS)
+    """Where it stands among the rows: the paper's in its order, others after them."""
+    named = WORKLOADS.split(",")
+    return named.index(workload) if workload in named else len(named)
 
 
 def _row(name: str, found: Findings, each: Verdict) -> str:
@@ -103,7 +105,7 @@ def _row(name: str, found: Findings, each: Verdict) -> str:
 
 def _where(name: str, found: Findings) -> str:
     """The evaluation, with the machine and the revision that it was measured with."""
-    revision = str(found.result.origin.get("revision") or "")[:_REVISION_DIGITS]
+    revision = revision_text(str(found.result.origin.get("revision") or ""))
     return ", ".join(part for part in (f"`{name}`", *processors(found), revision) if part)
 
 

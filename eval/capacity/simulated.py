@@ -22,7 +22,7 @@ from veltair.eval.capacity.simulated_machine import Setting, SimulatedMachine
 from veltair.eval.capacity.simulated_questions import questions
 from veltair.eval.capacity.simulated_report import report
 from veltair.eval.capacity.simulated_study import BASELINE, Plan, Study, median_qps
-from veltair.eval.capacity.workloads import read_workload
+from veltair.eval.capacity.workloads import WORKLOADS, read_workload
 from veltair.eval.points import PointStore
 from veltair.eval.record import write_result
 from veltair.proxy.machine_file import Machine, find_machine, machine_measured_on
@@ -61,7 +61,7 @@ def command(
             "one of their processor]"
         ),
     ] = "",
-    workloads: Annotated[str, typer.Option(help="To simulate.")] = "light,medium,heavy,mix",
+    workloads: Annotated[str, typer.Option(help="To simulate.")] = WORKLOADS,
     policies: Annotated[str, typer.Option(help=f"To compare; {BASELINE} always is.")] = POLICIES,
     seeds: Annotated[int, typer.Option(min=1, help="Of each search.")] = 3,
     rarest: Annotated[int, typer.Option(min=1, help="Queries of a run's rarest model.")] = 200,
@@ -71,7 +71,7 @@ def command(
     ] = 95.0,
     ablations: Annotated[
         str, typer.Option(help="Workloads to ask them of; may be empty.")
-    ] = "light,medium,heavy,mix",
+    ] = WORKLOADS,
     scratch: Annotated[Path, typer.Option(help="Where finished runs are kept.")] = Path(
         "build/simulated"
     ),

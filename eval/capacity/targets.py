@@ -24,7 +24,7 @@ import typer
 from veltair.eval.benchmark import run_benchmark
 from veltair.eval.capacity.models import candidates
 from veltair.eval.capacity.result import ModelTarget, WorkloadFacts
-from veltair.eval.capacity.workloads import MEASURED_QOS, read_workload
+from veltair.eval.capacity.workloads import MEASURED_QOS, WORKLOADS, read_workload
 from veltair.eval.idleness import IdlePlan, time_idleness
 from veltair.eval.own_process import in_own_process
 from veltair.eval.patience import Patience
@@ -74,7 +74,7 @@ class Fastest:
 def command(
     workloads: Annotated[
         str, typer.Option(help="Names, or .toml files; their [qos.small] is replaced.")
-    ] = "light,medium,heavy,mix",
+    ] = WORKLOADS,
     repository: Annotated[
         Path, typer.Option(help="Folder of <model>/<version>/ artifacts.")
     ] = Path("repository"),

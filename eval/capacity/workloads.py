@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FOLDER = Path(__file__).resolve().parents[1] / "workloads"
+WORKLOADS = "light,medium,heavy,mix"  # the paper's, in its order
 MEASURED_QOS = "small"  # the set that `veltair.eval.capacity.targets` measures
 
 _NS_PER_MS = 1_000_000

@@ -31,6 +31,11 @@ def number_text(value: float) -> str:
     return f"{value:.{max(2 - math.floor(math.log10(abs(value))), 0)}f}"
 
 
+def revision_text(revision: str) -> str:
+    """The first ten digits of a revision; `+` after them: with changes of its own."""
+    return revision[:10] + "+" * revision.endswith("+changes")
+
+
 def share_text(value: float) -> str:
     """A share in percent, e.g. `94.7 %`."""
     return f"{100 * value:.1f} %"

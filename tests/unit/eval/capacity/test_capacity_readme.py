@@ -30,7 +30,14 @@ def saved(root: Path, **results: Result) -> str:
 def test_the_best_of_each_side_are_named_with_their_rates(tmp_path: Path) -> None:
     text = saved(tmp_path, here=whole_result())
     assert "| light | `veltair` | 241 (236 to 243) | `openvino` | 101" in text
-    assert "| `here`, A processor of tests, 4 cores, 0123456 |" in text
+    assert "| `here`, A processor of tests, 4 cores, 0123456789 |" in text
+
+
+def test_a_revision_with_changes_of_its_own_is_marked(tmp_path: Path) -> None:
+    result = whole_result()
+    changed = replace(result, origin=result.origin | {"revision": "0123456789abcdef+changes"})
+    assert ", 0123456789+ |" in saved(tmp_path, here=changed)
+    assert ", 0123456789 |" in saved(tmp_path / "other", here=result)
 
 
 def test_workloads_are_in_the_order_of_the_paper_whichever_evaluation_has_them(
