@@ -18,7 +18,9 @@ from veltair.runtime.machine import machine_facts
 
 _SOURCE = Path(__file__).resolve().parent
 # What is measured is the same whatever results are saved, and whatever is written or tested of it.
-_MEASURED = (":/", ":!/eval/results", ":!/README.md", ":!/docs", ":!/tests")
+_WRITERS = ("eval/capacity/readme.py", "eval/capacity/report", "eval/docs", "eval/page")
+_NOT_MEASURED = ("eval/results", "README.md", "docs", "tests", *_WRITERS)
+_MEASURED = (":/", *(f":!/{path}" for path in _NOT_MEASURED))
 
 
 def provenance(command: str) -> dict[str, Any]:
@@ -39,8 +41,8 @@ def provenance(command: str) -> dict[str, Any]:
 def revision() -> str:
     """Returns the last commit that changed what can be measured, or `unknown`.
 
-    `+changes` is appended where the source tree differs. Neither results and documents nor tests
-    count, so that what one evaluation has measured holds while those of another are written.
+    `+changes` is appended where the source tree differs. Results, documents, what writes them and
+    tests don't count, so that what one evaluation has measured holds while another is written up.
     """
     try:
         commit = _git("log", "-1", "--format=%H", "--", *_MEASURED)

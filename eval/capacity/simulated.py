@@ -20,6 +20,7 @@ from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.capacity.result import Result, SystemFacts, write
 from veltair.eval.capacity.simulated_machine import Setting, SimulatedMachine
 from veltair.eval.capacity.simulated_questions import questions
+from veltair.eval.capacity.simulated_rates import FULL
 from veltair.eval.capacity.simulated_report import report
 from veltair.eval.capacity.simulated_study import BASELINE, Plan, Study, median_qps
 from veltair.eval.capacity.workloads import WORKLOADS, read_workload
@@ -118,6 +119,11 @@ def command(
             for facts in asked
             for name in names
             for part, qps in study.slack(facts, Setting(policy=name)).items()
+        ],
+        "as_in_paper": [
+            {"workload": facts.name, "policy": name, "qps": study.as_in_paper(facts, name).qps}
+            for facts in asked
+            for name in (BASELINE, FULL)
         ],
         "needed_cores": {
             name: count for facts in asked for name, count in study.needed_cores(facts).items()

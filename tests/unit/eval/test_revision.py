@@ -42,7 +42,14 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["eval/results/a.json", "README.md", "docs/a.md", "tests/a.py"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("eval/results/a.json", "README.md", "docs/a.md", "tests/a.py"),
+        *("eval/page/text.py", "eval/docs/site.py"),
+        *("eval/capacity/report/page.py", "eval/capacity/readme.py"),
+    ],
+)
 def test_what_is_not_measured_makes_no_other_revision(source: Path, name: str) -> None:
     before = revision()
     write(source, name)
@@ -53,7 +60,9 @@ def test_what_is_not_measured_makes_no_other_revision(source: Path, name: str) -
     assert revision() == before
 
 
-@pytest.mark.parametrize("name", ["eval/code.py", "runtime/new.py", "eval/workloads/a.toml"])
+@pytest.mark.parametrize(
+    "name", ["eval/code.py", "runtime/new.py", "eval/workloads/a.toml", "eval/capacity/search.py"]
+)
 def test_what_is_measured_makes_another_revision(source: Path, name: str) -> None:
     before = revision()
     write(source, name)
