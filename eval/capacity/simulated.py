@@ -121,7 +121,11 @@ def command(
             for part, qps in study.slack(facts, Setting(policy=name)).items()
         ],
         "as_in_paper": [
-            {"workload": facts.name, "policy": name, "qps": study.as_in_paper(facts, name).qps}
+            {
+                "workload": facts.name,
+                "policy": name,
+                "qps": study.capacity(facts, Setting(policy=name)).qps,
+            }
             for facts in asked
             for name in (BASELINE, FULL)
         ],

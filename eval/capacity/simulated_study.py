@@ -144,10 +144,6 @@ class Study:
             qps=tuple(found),
         )
 
-    def as_in_paper(self, facts: WorkloadFacts, policy: str) -> Capacity:
-        """The capacity of a policy whose queries are planned to end at their targets."""
-        return self.capacity(facts, Setting(policy=policy))
-
     def loads(self, facts: WorkloadFacts, setting: Setting, capacity_qps: float) -> list[Trial]:
         """Runs at the capacity, at half of it and at the plan's loads."""
         purposes: list[tuple[float, Purpose]] = [(1.0, "at_capacity"), (0.5, "at_half")]
