@@ -157,12 +157,15 @@ def _driver(found: Findings) -> Iterator[str]:
     trials = [trial for trial in found.result.trials if trial.purpose in {"at_capacity", "sweep"}]
     late = median(trial.late_p99_ms for trial in trials)
     if late is not None:
-        yield f"99 % of the queries were sent at most {number_text(late)} ms late (median of runs)."
+        yield (
+            f"99 % of the queries were sent at most {number_text(late)} ms late: the median of the "
+            "runs at a capacity and in the load sweeps."
+        )
     others = [t.disturbance.others + t.disturbance.steal for t in trials if t.disturbance]
     if others:
         yield (
             f"Other processes and the machine's host took {100 * max(others):.1f} % of the "
-            "processors at most, in any of these runs."
+            "processors at most, in any of those runs."
         )
 
 
