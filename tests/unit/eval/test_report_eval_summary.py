@@ -69,6 +69,7 @@ def test_no_winner_is_named_where_it_is_not_sure(
     assert ahead == "no winner"
     assert "No winner is named, since" in text
     assert why in text
+    assert ("--min-queries" in text) == (state != "disturbed")  # longer runs are disturbed too
 
 
 def test_a_wide_spread_that_is_far_away_decides() -> None:
