@@ -96,7 +96,7 @@ def _both(found: Findings, each: Verdict, ours: Side, rival: Side) -> Iterator[s
     )
     if each.undecided:
         yield f"No winner is named, since {each.undecided}."
-        if not (ours.disturbed or rival.disturbed):
+        if not (found.result.simulated or ours.disturbed or rival.disturbed):
             yield (
                 "A few queries that come together decide a short run: more queries a run "
                 "(--min-queries, --max-seconds) and more --repetitions make spreads narrower."

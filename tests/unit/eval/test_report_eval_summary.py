@@ -123,6 +123,9 @@ def test_a_simulation_is_compared_with_the_baselines_and_called_one() -> None:
     assert each.rival.system == "layer"
     once = with_qps(with_qps(result, "veltair", 240.8), "layer", 150.0)
     assert of_light(once)[0] == "ours ahead", "a simulation has no noise that one run could hide"
+    ahead, text = of_light(with_qps(result, "layer", 150.0, 990.0))
+    assert ahead == "no winner"
+    assert "--min-queries" not in text, "the command that simulates has no such option"
     assert "the best baseline" in of_light(result)[1]
     assert "It keeps 2.68 times as many as prema." in of_light(result)[1]
     page = render(result)
