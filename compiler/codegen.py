@@ -14,11 +14,10 @@ import re
 import shlex
 import signal
 import subprocess
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from veltair.compiler.kernels.intrinsics import prefer_polynomials
 from veltair.compiler.kernels.spec import Kernel
 from veltair.compiler.toolchain import system_compiler
 from veltair.runtime.errors import InputError, VeltairError
+from veltair.runtime.interrupts import uninterrupted
 from veltair.runtime.scratch import scratch
 
 _TRIPLE = "x86_64-unknown-linux-gnu"
@@ -177,7 +177,7 @@ class LibraryBuilder:
                 on_built(symbol)
         for symbol, text in self._few:
             try:
-                with _uninterrupted():
+                with uninterrupted():
                     _compile_text(symbol, text, self._isa, self._objects[symbol])
             except Exception as error:
                 raise _build_error(symbol, error) from error
@@ -204,23 +204,6 @@ def link(objects: Sequence[Path], output: Path) -> None:
         VeltairError: linking failed.
     """
     _link(system_compiler(), objects, output)
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Holds a Ctrl-C back until the block ends: TVM may make an error without a message of it."""
-    given = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(given):
-        yield
-        return
-    held: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: held.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, given)
-        for number in held[:1]:
-            given(number, None)
 
 
 def _compile_text(symbol: str, text: str, isa: str, output: Path) -> None:

@@ -19,6 +19,7 @@ from veltair.compiler.kernels.default import has_reductions
 from veltair.compiler.nodes import describe
 from veltair.compiler.onnx_importer import Importer
 from veltair.runtime.errors import UnsupportedOperatorError
+from veltair.runtime.interrupts import uninterrupted
 
 _LARGEST = {float(np.finfo(dtype).max) for dtype in (np.float16, np.float32, np.float64)}
 
@@ -50,6 +51,7 @@ class Region:
     shapes: dict[str, tuple[tuple[int, ...], str]]
 
 
+@uninterrupted()
 def lower_region(graph: Graph, op: Op, physical: dict[str, tuple[int, ...]]) -> Region:
     """Lowers one `Default` operation.
 
@@ -64,7 +66,7 @@ def lower_region(graph: Graph, op: Op, physical: dict[str, tuple[int, ...]]) -> 
     """
     try:
         return _Lowering(graph, op, physical).run()
-    except (KeyboardInterrupt, MemoryError):
+    except MemoryError:
         raise
     except Exception as error:  # TVM raises a different type at each of its stages
         culprit = _culprit(graph, op, physical) or op.protos[0]

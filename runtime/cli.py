@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from veltair.runtime.errors import InputError, VeltairError
+from veltair.runtime.interrupts import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +135,9 @@ EXTRAS = {
 
 def load_command(name: str) -> TyperCommand:
     """Imports the module of a command in `COMMANDS` and returns it ready to parse its arguments."""
-    function: Callable[..., Any] = importlib.import_module(COMMANDS[name].module).command
+    with uninterrupted():  # extension modules fail with an ImportError of it
+        module = importlib.import_module(COMMANDS[name].module)
+    function: Callable[..., Any] = module.command
     single = typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from veltair.compiler import relax_import
 from veltair.compiler.clean import infer_shapes
 from veltair.compiler.graph import Graph, Op, from_model
 from veltair.compiler.relax_import import Region, copy_function, lower_region
@@ -155,3 +157,13 @@ def test_resizing_whose_table_would_fill_the_memory_is_no_kernel() -> None:
     operation = operation.replaced(inputs=("x", "sizes"))
     with pytest.raises(UnsupportedOperatorError, match=r"Resize.*interpolation to 2147483648"):
         lower_region(graph, operation, {"sizes": (3,)})
+
+
+def test_an_interrupt_stays_one_though_tvm_fails_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise RuntimeError
+
+    monkeypatch.setattr(relax_import._Lowering, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lowered([helper.make_node("Relu", ["x"], ["y"])], ["y"])

@@ -103,6 +103,21 @@ def test_interrupt_exits_130(stand_in: StandIn) -> None:
     assert run("export") == (130, "", "")
 
 
+def test_an_interrupt_stays_one_though_an_import_fails_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pybind11 makes `ImportError: initialization failed` of it."""
+    (tmp_path / "native.py").write_text(
+        "import signal\n"
+        "try: signal.raise_signal(signal.SIGINT)\n"
+        "except KeyboardInterrupt: pass\n"
+        "raise ImportError('initialization failed')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(cli.COMMANDS, "export", cli.Command(module="native", summary=""))
+    assert run("export") == (130, "", "")
+
+
 def test_unexpected_exception_keeps_its_trace(stand_in: StandIn) -> None:
     stand_in(raising(ZeroDivisionError("by zero")))
     result = CliRunner().invoke(cli.app, ["export"])
