@@ -94,6 +94,8 @@ def _both(found: Findings, each: Verdict, ours: Side, rival: Side) -> Iterator[s
         f"{_named(ours)}, the best of ours, keeps {_qps(ours.qps)}, {times} as {_named(rival)}, "
         f"{_others(found, 'the best')}, which keeps {_qps(rival.qps)}."
     )
+    if rival.qps.least == 0:
+        yield f"The ratio leaves out the repetitions in which {rival.system} keeps no rate."
     if each.undecided:
         yield f"No winner is named, since {each.undecided}."
         if not (found.result.simulated or ours.disturbed or rival.disturbed):

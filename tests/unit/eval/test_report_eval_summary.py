@@ -72,6 +72,14 @@ def test_no_winner_is_named_where_it_is_not_sure(
     assert ("--min-queries" in text) == (state != "disturbed")  # longer runs are disturbed too
 
 
+def test_a_ratio_that_leaves_repetitions_out_says_so() -> None:
+    said = "The ratio leaves out the repetitions in which openvino keeps no rate."
+    for least, left_out in ((0.0, True), (100.0, False)):
+        text = of_light(with_qps(whole_result(), "openvino", least, 120.0, 120.0))[1]
+        assert "2.01 times as many (1.97 to" in text or not left_out
+        assert (said in text) == left_out
+
+
 def test_a_wide_spread_that_is_far_away_decides() -> None:
     """The best of ours keeps 236 to 243."""
     for least, ahead in ((102.0, "ours ahead"), (98.0, "no winner")):
