@@ -119,7 +119,7 @@ void what_is_chosen_leaves_the_caches(const std::vector<int>& cpus) {
   // looks.
   const auto check_lost = [&](int64_t least, int64_t most) {
     std::vector<int> times(kPages, 0);
-    for (int look = 1; look <= 50; ++look) {
+    for (int look = 1; look <= 100; ++look) {
       for (int64_t page = 0; page < kPages; ++page) times[page] += lost(page) ? 1 : 0;
       const int of = most == 0 ? look : *std::max_element(times.begin(), times.end());
       const auto stands_out = [of](int each) { return 2 * each > of; };
