@@ -24,6 +24,12 @@ def run_benchmark(name: str, command: Callable[..., None]) -> None:
         sys.exit(error.exit_code)
 
 
-def origin(name: str) -> dict[str, Any]:
-    """Returns the provenance of a result of this benchmark, as it was called."""
-    return provenance(shlex.join(["python", "-m", f"veltair.eval.{name}", *sys.argv[1:]]))
+def origin(name: str, *, uses: str = "") -> dict[str, Any]:
+    """Returns the provenance of a result of this benchmark, as it was called.
+
+    Args:
+        name: of the module, in `veltair.eval`.
+        uses: as for `veltair.eval.record.revision`.
+    """
+    command = shlex.join(["python", "-m", f"veltair.eval.{name}", *sys.argv[1:]])
+    return provenance(command, uses=uses)

@@ -19,34 +19,42 @@ from veltair.runtime.machine import machine_facts
 _SOURCE = Path(__file__).resolve().parent
 # What is measured is the same whatever results are saved, and whatever is written or tested of it.
 _WRITERS = ("eval/capacity/readme.py", "eval/capacity/report", "eval/docs", "eval/page")
-_NOT_MEASURED = ("eval/results", "README.md", "docs", "tests", *_WRITERS)
-_MEASURED = (":/", *(f":!/{path}" for path in _NOT_MEASURED))
+# The simulated evaluation has no part in what is measured on a machine.
+SIMULATING = "eval/capacity/simulated*"
+_NOT_MEASURED = ("eval/results", "README.md", "docs", "tests", SIMULATING, *_WRITERS)
 
 
-def provenance(command: str) -> dict[str, Any]:
+def provenance(command: str, *, uses: str = "") -> dict[str, Any]:
     """Returns what says where a result comes from.
 
     Args:
         command: what makes the result again.
+        uses: as for `revision`.
     """
     return {
         "command": command,
         "version": version("veltair"),
-        "revision": revision(),
+        "revision": revision(uses=uses),
         "machine": machine_facts(),
         "load_average_before": os.getloadavg()[0],
     }
 
 
-def revision() -> str:
+def revision(*, uses: str = "") -> str:
     """Returns the last commit that changed what can be measured, or `unknown`.
 
     `+changes` is appended where the source tree differs. Results, documents, what writes them and
-    tests don't count, so that what one evaluation has measured holds while another is written up.
+    tests don't count, so that what one evaluation has measured holds while another is written up;
+    neither does the simulated evaluation, but for its own results.
+
+    Args:
+        uses: `SIMULATING` of what it simulates.
     """
+    unused = (f":!/{path}" for path in _NOT_MEASURED if path != uses)
+    measured = (":/", *unused)
     try:
-        commit = _git("log", "-1", "--format=%H", "--", *_MEASURED)
-        changes = _git("status", "--porcelain", "--", *_MEASURED)
+        commit = _git("log", "-1", "--format=%H", "--", *measured)
+        changes = _git("status", "--porcelain", "--", *measured)
         return f"{commit}+changes" if changes else commit
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

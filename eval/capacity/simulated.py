@@ -22,10 +22,10 @@ from veltair.eval.capacity.simulated_machine import Setting, SimulatedMachine
 from veltair.eval.capacity.simulated_questions import questions
 from veltair.eval.capacity.simulated_rates import FULL
 from veltair.eval.capacity.simulated_report import report
-from veltair.eval.capacity.simulated_study import BASELINE, Plan, Study, median_qps
+from veltair.eval.capacity.simulated_study import BASELINE, BY_TIME_LEFT, Plan, Study, median_qps
 from veltair.eval.capacity.workloads import WORKLOADS, read_workload
 from veltair.eval.points import PointStore
-from veltair.eval.record import write_result
+from veltair.eval.record import SIMULATING, write_result
 from veltair.proxy.machine_file import Machine, find_machine, machine_measured_on
 from veltair.runtime.artifact import resolve_folder
 from veltair.runtime.errors import InputError
@@ -43,6 +43,7 @@ POLICIES = (
     "layer,prema,model,block-6,block-11,veltair-as,veltair-ac,veltair,deadline,veltair-deadline"
 )
 QOS = "paper"
+SPEEDS = "0.8,0.85,0.9,0.95,1,1.05,1.1,1.15,1.2"
 
 
 def command(
@@ -73,13 +74,17 @@ def command(
     ablations: Annotated[
         str, typer.Option(help="Workloads to ask them of; may be empty.")
     ] = WORKLOADS,
+    speeds: Annotated[
+        str, typer.Option(help="Of the kernels, parts of what the profiles say; may be empty.")
+    ] = SPEEDS,
     scratch: Annotated[Path, typer.Option(help="Where finished runs are kept.")] = Path(
         "build/simulated"
     ),
 ) -> None:
     """Simulate the paper's evaluation."""
+    computing = _speeds(speeds)
     out.mkdir(parents=True, exist_ok=True)
-    found_from = origin(f"capacity.{STEM}")
+    found_from = origin(f"capacity.{STEM}", uses=SIMULATING)
     there = find_machine(machine, Path(), "--machine")
     manifests = _manifests(folders)
     asked = [read_workload(name).facts(QOS) for name in _words(workloads)]
@@ -139,6 +144,13 @@ def command(
         "shortest_ms": {
             name: ms for facts in asked for name, ms in study.shortest_ms(facts).items()
         },
+        "speeds": [
+            asdict(study.at_speed(facts, name, speed))
+            for facts in asked
+            for name in (BASELINE, FULL, BY_TIME_LEFT)
+            if name in names
+            for speed in computing
+        ],
         "ablations": [asdict(each) for each in _ablations(study, studied, there)],
     }
     write_result(out / "ablations.json", {**found_from, **extra})
@@ -207,6 +219,18 @@ def _check_models(asked: Sequence[WorkloadFacts], manifests: Mapping[str, Manife
                 f"--workloads {facts.name}: no artifact of {', '.join(missing)} is given; compile "
                 f"one with `veltair compile {missing[0]} -o DIR` and name its folder"
             )
+
+
+def _speeds(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(word) for word in _words(text))
+    except ValueError:
+        found = (0.0,)
+    if not all(0.1 <= speed <= 10 for speed in found):
+        raise InputError(
+            f"--speeds {text}: must be numbers from 0.1 to 10 with commas between, e.g. 0.9,1,1.1"
+        )
+    return found
 
 
 def _words(text: str) -> tuple[str, ...]:

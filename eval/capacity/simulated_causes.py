@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from veltair.eval.capacity.simulated_latency import PAPER_LATENCY, latency_of
 from veltair.eval.capacity.simulated_rates import FULL, gain, qps_of
-from veltair.eval.capacity.simulated_study import BASELINE
+from veltair.eval.capacity.simulated_study import BASELINE, BY_TIME_LEFT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _ALONE = "interference=constant"
 _SLOWER = "computing=0.5"
-_BY_TIME_LEFT = "veltair-deadline"
 _ONE_AT_A_TIME = "prema"
 _KNOWN = "resnet50"  # whose cores the paper says
 
@@ -38,13 +37,13 @@ def causes(result: Result, extra: Mapping[str, Any]) -> list[str]:
         name: _span(
             [g for facts in result.workloads if (g := gain(result, facts.name, name))], "+.0%"
         )
-        for name in (FULL, _BY_TIME_LEFT)
+        for name in (FULL, BY_TIME_LEFT)
     }
     slower = [
         f"{workload} {ours / base - 1:+.0%} and {best / base - 1:+.0%}"
         for workload in dict.fromkeys(row["workload"] for row in rows)
         if (ours := _asked(rows, workload, FULL, _SLOWER))
-        and (best := _asked(rows, workload, _BY_TIME_LEFT, _SLOWER))
+        and (best := _asked(rows, workload, BY_TIME_LEFT, _SLOWER))
         and (base := _asked(rows, workload, BASELINE, _SLOWER))
     ]
     reading = [
@@ -73,14 +72,14 @@ def causes(result: Result, extra: Mapping[str, Any]) -> list[str]:
         "(`eval/results/machine_model.md`) and need 16 cores for ResNet-50 in 15 ms"
         f"{_needed(extra['needed_cores'])}. The fewer a query needs, the more run side by side, "
         "and the rarer is one that finds too few. "
-        f"With kernels of half the speed `{FULL}` and `{_BY_TIME_LEFT}` are "
+        f"With kernels of half the speed `{FULL}` and `{BY_TIME_LEFT}` are "
         f"beyond `{BASELINE}` by: "
         f"{', '.join(slower) or 'not asked'}.",
         "- **Slack.** The paper's policies plan a query to end at its target, whatever it has "
         "waited. Even with the slack that is best for each, `"
         f"{BASELINE}` reaches its rate with {', '.join(used)} of the cores in use: what has to "
-        "wait for longer than that is late. `veltair-deadline` has the same blocks and versions "
-        f"and plans on the time that is left: {over[_BY_TIME_LEFT]} beyond `{BASELINE}`, where "
+        f"wait for longer than that is late. `{BY_TIME_LEFT}` has the same blocks and versions "
+        f"and plans on the time that is left: {over[BY_TIME_LEFT]} beyond `{BASELINE}`, where "
         f"`{FULL}` is {over[FULL]} beyond.",
         _latency(result, extra),
     ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from veltair.eval.capacity.simulated_causes import causes
 from veltair.eval.capacity.simulated_latency import PAPER_LATENCY, latency_of
 from veltair.eval.capacity.simulated_rates import FULL, capacity_of, gain, qps_of
+from veltair.eval.capacity.simulated_speeds import speeds
 from veltair.eval.capacity.simulated_study import BASELINE, PLANNING_ANEW, USAGE_LOAD
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def report(result: Result, extra: Mapping[str, Any]) -> str:
         "## Against the paper",
         "",
         *_gains(result, extra),
+        *_speeds(extra["speeds"]),
         "",
         "## Latency at that rate and at half of it",
         "",
@@ -83,6 +85,12 @@ def report(result: Result, extra: Mapping[str, Any]) -> str:
         rows = [each for each in extra["ablations"] if each["question"] == question]
         lines += ["", f"## Ablation: {question}", "", *_ablation(rows)]
     return "\n".join(lines) + "\n"
+
+
+def _speeds(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return (
+        ["", "## Kernels somewhat slower and faster", "", *speeds(rows, PAPER_GAIN)] if rows else []
+    )
 
 
 def _rates(result: Result, extra: Mapping[str, Any]) -> list[str]:

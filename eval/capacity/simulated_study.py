@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from veltair.eval.capacity.simulated_machine import Run, SimulatedMachine
 
 BASELINE = "layer"
-PLANNING_ANEW = ("deadline", "veltair-deadline")  # on the time that is left
+BY_TIME_LEFT = "veltair-deadline"
+PLANNING_ANEW = ("deadline", BY_TIME_LEFT)  # on the time that is left
 PLANNED = (1.0, 0.85, 0.7, 0.6, 0.5, 0.4)  # parts of a target that the others may plan on
 USAGE_LOAD = 0.75  # where the paper compares core usage
 ALONE_QUERIES = 50  # of a model by itself
@@ -92,6 +93,25 @@ class Ablation:
     policy: str
     setting: str
     qps: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtSpeed:
+    """What one policy keeps with kernels of some speed, by one seed.
+
+    Attributes:
+        workload: its name.
+        policy: of scheduling.
+        computing: what each core computes, as a part of what the profiles say.
+        whole_qps: planned on the whole target, as in the paper.
+        best_qps: with the slack that is best for it at this speed.
+    """
+
+    workload: str
+    policy: str
+    computing: float
+    whole_qps: float
+    best_qps: float
 
 
 class Study:
@@ -227,6 +247,18 @@ class Study:
             policy=setting.policy,
             setting=setting.text,
             qps=qps,
+        )
+
+    def at_speed(self, facts: WorkloadFacts, policy: str, computing: float) -> AtSpeed:
+        """What a policy keeps where each core computes so much of what the profiles say."""
+        found = self.slack(facts, Setting(policy=policy, slower=computing))
+        self._say(f"{facts.name}: {policy} computing={computing:g}: {max(found.values()):.1f}")
+        return AtSpeed(
+            workload=facts.name,
+            policy=policy,
+            computing=computing,
+            whole_qps=found[1.0],
+            best_qps=max(found.values()),
         )
 
     def ideal_qps(self, facts: WorkloadFacts, setting: Setting) -> float:

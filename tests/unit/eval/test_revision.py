@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from veltair.eval import record
-from veltair.eval.record import revision
+from veltair.eval.record import SIMULATING, revision
 
 _WHO = ("-c", "user.name=test", "-c", "user.email=test@example.org")
 
@@ -48,6 +48,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         *("eval/results/a.json", "README.md", "docs/a.md", "tests/a.py"),
         *("eval/page/text.py", "eval/docs/site.py"),
         *("eval/capacity/report/page.py", "eval/capacity/readme.py"),
+        *("eval/capacity/simulated.py", "eval/capacity/simulated_study.py"),
     ],
 )
 def test_what_is_not_measured_makes_no_other_revision(source: Path, name: str) -> None:
@@ -69,6 +70,16 @@ def test_what_is_measured_makes_another_revision(source: Path, name: str) -> Non
     assert revision() == f"{before}+changes"
     assert revision() != (after := commit(source, name))
     assert revision() == after
+
+
+def test_the_simulated_evaluation_counts_for_its_own_results(source: Path) -> None:
+    before = revision()
+    write(source, "eval/capacity/simulated_study.py")
+    assert revision(uses=SIMULATING) == f"{before}+changes"
+    after = commit(source, "eval/capacity/simulated.py")
+    assert (revision(), revision(uses=SIMULATING)) == (before, after)
+    commit(source, "eval/results/a.json")
+    assert revision(uses=SIMULATING) == after
 
 
 def test_without_a_repository_it_is_unknown(

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from factories import disturbed_profile, machine_table, write_tiny_artifact
 from typer import Typer
 from typer.testing import CliRunner
 
-from veltair.eval.capacity.result import ModelTarget, WorkloadFacts, read
+from veltair.eval.capacity.result import ModelTarget, Result, WorkloadFacts, read
 from veltair.eval.capacity.simulated import command
 from veltair.eval.capacity.simulated_bound import least_core_ns
 from veltair.eval.capacity.simulated_latency import latency_of
@@ -25,6 +26,7 @@ from veltair.eval.capacity.simulated_machine import (
 from veltair.eval.capacity.simulated_questions import proxy_errors, questions
 from veltair.eval.capacity.simulated_rates import gain
 from veltair.eval.capacity.simulated_report import PAPER_GAIN, report
+from veltair.eval.capacity.simulated_speeds import speeds
 from veltair.eval.capacity.simulated_study import PLANNED, Plan, Study, median_qps
 from veltair.eval.points import PointStore
 from veltair.proxy.machine_file import find_machine, parse_machine, to_toml
@@ -206,9 +208,11 @@ def test_questions_begin_with_the_usual() -> None:
     assert 0 < small < large < 1
 
 
-def test_the_command_writes_a_result_and_a_page(
+@pytest.fixture
+def evaluated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> tuple[Result, dict[str, Any], str]:
+    """What the command writes of the tiny model: its result, the rest, and the page."""
     tiny(tmp_path)
     (tmp_path / "mine.toml").write_text(to_toml(MACHINE, "Made up."))
     (tmp_path / "here.toml").write_text(to_toml(MEASURED_ON, "Made up."))
@@ -217,22 +221,39 @@ def test_the_command_writes_a_result_and_a_page(
     app = Typer()
     app.command()(command)
     options = "--machine mine.toml --measured-on here.toml --workloads small.toml --seeds 2 "
-    options += "--policies veltair,prema --queries 200 --rarest 1 --ablations small -o out"
+    options += (
+        "--policies veltair,prema --queries 200 --rarest 1 --ablations small --speeds 0.5,1 -o out"
+    )
     ran = CliRunner().invoke(app, ["tiny", *options.split()], catch_exceptions=False)
     assert ran.exit_code == 0
-    result = read(tmp_path / "out")
+    extra = json.loads((tmp_path / "out" / "ablations.json").read_text())
+    return read(tmp_path / "out"), extra, (tmp_path / "out" / "simulated.md").read_text()
+
+
+def test_the_command_writes_a_result_and_a_page(
+    evaluated: tuple[Result, dict[str, Any], str],
+) -> None:
+    result, extra, page = evaluated
     assert result.simulated
     assert [each.name for each in result.systems] == ["layer", "veltair", "prema"]
     assert gain(result, "small", "veltair") is not None
-    extra = json.loads((tmp_path / "out" / "ablations.json").read_text())
     assert {each["question"] for each in extra["ablations"]} == set(questions(MACHINE))
-    page = (tmp_path / "out" / "simulated.md").read_text()
     assert page == report(result, extra)
     assert "| veltair |" in page
     assert page.count("## Slack") == 1
     assert "small: no rate to compare." in page
     assert page.count("| *no policy can keep more* | +") == 1
     assert page.count("## Ablation") == len(questions(MACHINE))
+    assert [(each["policy"], each["computing"]) for each in extra["speeds"]] == [
+        *(("layer", 0.5), ("layer", 1.0), ("veltair", 0.5), ("veltair", 1.0)),
+    ]
+    slow, usual = extra["speeds"][2:]
+    assert 0 < slow["whole_qps"] <= slow["best_qps"] < usual["best_qps"]
+    assert usual["best_qps"] == max(
+        row["qps"] for row in extra["slack"] if row["policy"] == "veltair"
+    )
+    assert page.count("## Kernels somewhat slower and faster") == 1
+    assert "## Kernels" not in report(result, extra | {"speeds": []})
     loaded, half = (
         page.partition(f"executing, {at}")[2]
         .partition("| veltair | ")[2]
@@ -251,6 +272,11 @@ def test_the_command_writes_a_result_and_a_page(
     assert f"Together they are {found.shortest:.2f} to" in page
     assert latency_of(result, extra, asked, "block-6", "at_capacity") is None
 
+
+def test_the_page_says_what_is_reached(
+    evaluated: tuple[Result, dict[str, Any], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, extra, _ = evaluated
     monkeypatch.setitem(PAPER_GAIN, "small", 0.5)
     capacities = tuple(
         replace(each, qps={"layer": (10.0, 20.0), "veltair": (14.0, 32.0)}[each.system])
@@ -270,6 +296,44 @@ def test_the_command_writes_a_result_and_a_page(
     page = report(replace(result, capacities=capacities), extra)
     assert "`veltair`, +53%: **not reached**" in page
     assert "`veltair` +91.7%: **not reached**." in page
+
+
+def at(policy: str, computing: float, whole: float, best: float) -> dict[str, Any]:
+    return {
+        "workload": "small",
+        "policy": policy,
+        "computing": computing,
+        "whole_qps": whole,
+        "best_qps": best,
+    }
+
+
+def test_gains_are_the_medians_over_the_speeds() -> None:
+    rows = [at("layer", 0.9, 0, 20), at("layer", 1.0, 10, 20), at("layer", 1.1, 16, 18)]
+    rows += [at("veltair-deadline", speed, *2 * [qps]) for speed, qps in ((0.9, 22), (1.0, 30))]
+    page = speeds([*rows, at("veltair-deadline", 1.1, 36, 36)], {"small": 0.6})
+    # At 0.9 the baseline keeps nothing of which its gain could be a part.
+    assert (
+        "| `veltair-deadline`, `layer` planned on the whole target | +162% (+125% to +200%) |"
+        in page
+    )
+    assert "| `veltair-deadline`, `layer` with its best slack | +50% (+10% to +100%) |" in page
+    (verdict,) = [line for line in page if line.startswith("- small: aim +60%")]
+    assert "planned on the whole target by the median +162%, reached, at 2 of 2 speeds" in verdict
+    assert "its best slack by the median +50%, **not reached**, at 1 of 3 speeds" in verdict
+    (steps,) = [line for line in page if line.startswith("From one speed")]
+    assert "`layer` on the whole target keeps less in 0 of 2" in steps
+    assert "`layer` with its best slack keeps less in 1 of 2" in steps
+    assert "`veltair-deadline` keeps less in 0 of 2" in steps
+    assert "| 1 | 10, 20, 30 |" in page
+    assert not any("`veltair`, both" in line for line in page)  # which was not asked
+
+
+@pytest.mark.parametrize("given", ["fast", "1,0", "1;2", "nan", "11"])
+def test_a_speed_that_is_none_is_refused(tmp_path: Path, given: str) -> None:
+    with pytest.raises(InputError, match="must be numbers from"):
+        command([tmp_path / "tiny"], out=tmp_path / "out", speeds=given)
+    assert not (tmp_path / "out").exists()
 
 
 def one_layer() -> sched.ModelProfile:
