@@ -84,10 +84,11 @@ Decision ask(const char* policy, int32_t pace, int64_t now_ns,
 }
 
 void test_a_slow_machine_takes_more_cores() {
-  // 15 of the 20 ms are to be used: one core takes 10, at half the pace 20.
+  // 75 % of 20 ms less half of a block, 14.8, are to be used: one core takes 10, at half the
+  // pace 20.
   CHECK(ask("deadline", kAsPredicted, 0).cores == 1);
-  CHECK(ask("deadline", 1'499'999, 0).cores == 1);
-  CHECK(ask("deadline", 1'500'001, 0).cores == 2);
+  CHECK(ask("deadline", 1'424'000, 0).cores == 1);
+  CHECK(ask("deadline", 1'426'000, 0).cores == 2);
   // What is told of a block stays what its profile says.
   CHECK(ask("deadline", kDouble, 0).expected_ns == 2'000'000);
 }

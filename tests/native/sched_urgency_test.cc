@@ -526,7 +526,7 @@ void test_veltair_deadline() {
   Decision decision = ask("veltair-deadline", state, EventKind::kBlockEnd, 0, 10'000'000);
   CHECK(decision.cores == 2 && decision.reason == Reason::kSpareCores);
   State wasteful = state;
-  wasteful.models[0] = even(50'000'000, 20, 2'000'000, 1'300'000);  // a quarter of them is lost
+  wasteful.models[0] = even(50'000'000, 20, 2'000'000, 1'700'000);  // two fifths of them are lost
   CHECK(ask("veltair-deadline", wasteful, EventKind::kBlockEnd, 0, 10'000'000).cores == 1);
   add_patient(state);
   // Half of its layers in time: one core is enough for the other half (20 ms of 40).
@@ -550,6 +550,38 @@ void test_veltair_deadline_takes_cores_that_cost_nothing() {
   state.run(1, state.add(1, 0), 1);
   decision = ask("veltair-deadline", state, EventKind::kBlockEnd, 0, 10'000'000);
   CHECK(decision.cores == 1);
+}
+
+// A block that uses eight cores at 62 % gets them while nobody waits, and four where half of the
+// machine is in use.
+void test_veltair_deadline_uses_what_is_idle() {
+  State state;
+  state.total_cores = state.free_cores = 16;
+  state.models = {on_eight(50'000'000, 20, {2'000'000, 500'000, 400'000}),
+                  on_eight(20'000'000, 10, {1'000'000, 250'000, 200'000})};
+  state.enqueue(state.add(0, 0));
+  CHECK(ask("veltair-deadline", state, EventKind::kWorkerIdle, 0, 0).cores == 8);
+  state.run(1, state.add(1, 0), 6);
+  const Decision decision = ask("veltair-deadline", state, EventKind::kWorkerIdle, 0, 0);
+  CHECK(decision.cores == 8 && decision.reason == Reason::kSpareCores);
+  state.run(2, state.add(1, 0), 2);
+  CHECK(ask("veltair-deadline", state, EventKind::kWorkerIdle, 0, 0).cores == 4);
+  add_patient(state);
+  CHECK(ask("veltair-deadline", state, EventKind::kWorkerIdle, 0, 0).cores == 4);  // cost nothing
+}
+
+// One core takes 10 ms: as long as that is within 75 % of what is left less half of a block, 1 ms,
+// or by `veltair-deadline`, which saves a sixth of the cores' time with it, within 87 %.
+void test_deadlines_leave_room_for_the_reply() {
+  for (const auto& [policy, left_ns] :
+       {std::pair{"deadline", 14'334'000}, std::pair{"veltair-deadline", 12'495'000}}) {
+    State state;
+    state.models[1] = even(20'000'000, 10, 1'000'000, 600'000);
+    state.run(0, state.add(1, 0), 1);
+    add_patient(state);
+    CHECK(ask(policy, state, EventKind::kBlockEnd, 0, 20'000'000 - left_ns).cores == 1);
+    CHECK(ask(policy, state, EventKind::kBlockEnd, 0, 20'000'000 - left_ns + 2'000).cores == 2);
+  }
 }
 
 void test_prema() {
@@ -654,6 +686,8 @@ int main() {
   test_leads_order();
   test_veltair_deadline();
   test_veltair_deadline_takes_cores_that_cost_nothing();
+  test_veltair_deadline_uses_what_is_idle();
+  test_deadlines_leave_room_for_the_reply();
   test_prema();
   test_prema_preempts();
   test_decisions_are_valid();

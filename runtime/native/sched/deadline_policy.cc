@@ -13,8 +13,10 @@ namespace {
 
 // Cores that a block uses as well as this cost nothing: they end it sooner, and come free sooner.
 constexpr int32_t kFreePercent = 95;
-// While nobody else waits they may cost more, but not anything: the next one may come soon.
-constexpr int32_t kAlonePercent = 80;
+// While nobody else waits they may cost more, the more the more of the machine is idle; but not
+// anything, since the next one may come soon.
+constexpr int32_t kAlonePercent = 80;  // where three fifths of the machine or more are in use
+constexpr int32_t kIdlePercent = 60;   // where two fifths or less are
 // Cores that a whole model uses as well as this are worth it to be in time.
 constexpr int32_t kHopedPercent = 75;
 // And so many always are: one core more or less is a large part of a small machine.
@@ -84,11 +86,21 @@ bool DeadlinePolicy::before(const View& view, const Outlook& a, const Outlook& b
   return view.tasks[a.task].order < view.tasks[b.task].order;
 }
 
+int64_t DeadlinePolicy::planned_ns(const Task& task, int64_t now_ns) const {
+  const int64_t left_ns = task.deadline_ns - now_ns;
+  return std::max(left_ns / 2, left_ns - options_.max_block_ns / 2);
+}
+
+int32_t DeadlinePolicy::alone_percent(int32_t used_cores) const {
+  const int32_t used_percent = 100 * used_cores / total_cores_;
+  return std::clamp(used_percent + kAlonePercent - kIdlePercent, kIdlePercent, kAlonePercent);
+}
+
 int32_t DeadlinePolicy::wanted(const Task& task, const Outlook& outlook, int32_t pool, int32_t pace,
                                int64_t now_ns) const {
   if (outlook.is_endless()) return 1;
   const ModelPlan& plan = plans_[task.model];
-  const auto left_ns = static_cast<double>(task.deadline_ns - now_ns);
+  const auto left_ns = static_cast<double>(planned_ns(task, now_ns));
   const auto budget_ns =
       static_cast<int64_t>(per_pace(left_ns, pace) * options_.margin_percent / 100);
   // The tables are descending in the core count, so the fewest are found by halving.
@@ -119,14 +131,14 @@ Decision DeadlinePolicy::block(const View& view, const Outlook& outlook, int32_t
     const double part =
         static_cast<double>(plan.share_ns(begin, end)) / static_cast<double>(share_left_ns);
     const int64_t left_ns = outlook.is_endless() ? plan.share_ns(begin, plan.layers())
-                                                 : (task.deadline_ns - now_ns) / task.passes;
+                                                 : planned_ns(task, now_ns) / task.passes;
     const auto budget_ns = static_cast<int64_t>(
         part * per_pace(static_cast<double>(left_ns), view.pace) * options_.margin_percent / 100);
     cores = plan.cores_for(begin, end, budget_ns, level);
     const int32_t longest_percent = (options_.margin_percent + 100) / 2;
     cores = plan.cheapest_cores(begin, end, cores,
                                 budget_ns * longest_percent / options_.margin_percent, room, level);
-    const int32_t percent = alone ? kAlonePercent : kFreePercent;
+    const int32_t percent = alone ? alone_percent(total_cores_ - room) : kFreePercent;
     cores = std::max(cores, plan.efficient_cores(begin, end, room, level, percent));
   } else if (alone) {
     cores = plan.fastest_cores(begin, end, room, level);

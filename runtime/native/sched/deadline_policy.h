@@ -20,7 +20,8 @@ namespace veltair::sched {
 //   laxity, deadline - now - predicted time left on all cores, covers all that would go before it.
 //   Otherwise it would be lost as well, with the work that was spent on it;
 // - it takes the fewest cores on which it ends within `margin_percent` of the time that it has
-//   left; where nobody waits but late ones, the fastest count of all that are free;
+//   left, less half of `max_block_ns`; where nobody waits but late ones, the fastest count of all
+//   that are free;
 // - blocks are cut so that, as predicted, a boundary comes at least every `max_block_ns`.
 // A query that finds no free core takes half the cores of the running block with the latest
 // deadline, if that is later than its own by at least `max_block_ns` and has several cores.
@@ -37,7 +38,7 @@ namespace veltair::sched {
 // Kernels use some counts better than others, so it may be other cores than those, which together
 // take less of the machine: more, or fewer within half of the margin. Of the cores that are free a
 // block gets more where it uses them nearly as well as one, and while nobody waits where it uses
-// them well enough.
+// them well enough for a machine of which so much is idle.
 //
 // A running task that can't be in time on the cores that it holds gets more at its next boundary:
 // if its block ends within half of `max_block_ns`, cores that come free are kept for it, idle,
@@ -103,6 +104,12 @@ class DeadlinePolicy final : public Policy {
   Outlook outlook(int32_t id, const Task& task, int32_t pace, int32_t at_hand,
                   int64_t now_ns) const;
   static bool before(const View& view, const Outlook& a, const Outlook& b);
+  // The time left in which a task plans to have ended. Half of `max_block_ns` is for what comes
+  // after its last block, the reply, and for what that block takes longer than predicted: who plans
+  // anew at each boundary to use a part of the time left ends with hardly any.
+  int64_t planned_ns(const Task& task, int64_t now_ns) const;
+  // How well a block uses the cores that it gets while nobody waits, where others use so many.
+  int32_t alone_percent(int32_t used_cores) const;
   int32_t wanted(const Task& task, const Outlook& outlook, int32_t pool, int32_t pace,
                  int64_t now_ns) const;
   // Cores that running tasks which go before `rank` will take at the ends of their blocks.
