@@ -84,8 +84,8 @@ Decision ask(const char* policy, int32_t pace, int64_t now_ns,
 }
 
 void test_a_slow_machine_takes_more_cores() {
-  // 75 % of 20 ms less half of a block, 14.8, are to be used: one core takes 10, at half the
-  // pace 20.
+  // 75 % of 20 ms less half of a block, 14.25, are to be used: one core takes 10, at half the pace
+  // 20.
   CHECK(ask("deadline", kAsPredicted, 0).cores == 1);
   CHECK(ask("deadline", 1'424'000, 0).cores == 1);
   CHECK(ask("deadline", 1'426'000, 0).cores == 2);

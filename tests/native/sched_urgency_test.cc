@@ -552,8 +552,8 @@ void test_veltair_deadline_takes_cores_that_cost_nothing() {
   CHECK(decision.cores == 1);
 }
 
-// A block that uses eight cores at 62 % gets them while nobody waits, and four where half of the
-// machine is in use.
+// A block that uses eight cores at 62 % gets them while nobody waits, and four where somebody does
+// or half of the machine is in use.
 void test_veltair_deadline_uses_what_is_idle() {
   State state;
   state.total_cores = state.free_cores = 16;
@@ -564,10 +564,12 @@ void test_veltair_deadline_uses_what_is_idle() {
   state.run(1, state.add(1, 0), 6);
   const Decision decision = ask("veltair-deadline", state, EventKind::kWorkerIdle, 0, 0);
   CHECK(decision.cores == 8 && decision.reason == Reason::kSpareCores);
+  State crowded = state;
+  crowded.workers.resize(4);  // one to spare for who waits
+  add_patient(crowded);
+  CHECK(ask("veltair-deadline", crowded, EventKind::kWorkerIdle, 0, 0).cores == 4);
   state.run(2, state.add(1, 0), 2);
   CHECK(ask("veltair-deadline", state, EventKind::kWorkerIdle, 0, 0).cores == 4);
-  add_patient(state);
-  CHECK(ask("veltair-deadline", state, EventKind::kWorkerIdle, 0, 0).cores == 4);  // cost nothing
 }
 
 // One core takes 10 ms: as long as that is within 75 % of what is left less half of a block, 1 ms,
