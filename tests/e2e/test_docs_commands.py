@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shlex
 import shutil
 import socket
@@ -23,11 +24,12 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 AFTER = {"docs/tuning.md": "docs/tutorial.md"}  # pages that go on where another one ended
 PORT = "8000"  # that the pages name
+PORTS = range(10_000, 32_768)  # below those that the kernel gives to whoever asks for any
 MOST_S = 300
 
 
 class Runner:
-    """Runs the blocks of pages, in one folder, at a port of its own.
+    """Runs the blocks of pages, in one folder, each server at a port of its own.
 
     Attributes:
         folder: where.
@@ -35,9 +37,7 @@ class Runner:
     """
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = str(probe.getsockname()[1])
+        self._port = PORT
         self.folder = folder
         self.ran: dict[Path, bool] = {}
         self._stack = ExitStack()
@@ -72,7 +72,7 @@ class Runner:
             for line in text.splitlines():
                 self._done([*shlex.split(line), "--dry-run"], block, ROOT)
         elif block.background:
-            self._serve(text)
+            self._serve(block)
         elif block.language == "python":
             self._done([sys.executable, "-c", text], block, self.folder)
         elif block.language == "sh":
@@ -93,8 +93,10 @@ class Runner:
         for text in block.prints:
             assert text in done.stdout, said
 
-    def _serve(self, text: str) -> None:
+    def _serve(self, block: Block) -> None:
         self._stack.close()  # the one before
+        self._port = free_port()
+        text = block.text.replace(PORT, self._port)
         command = ["env", f"--chdir={self.folder}", f"PATH={self._environment['PATH']}"]
         server = self._stack.enter_context(child([*command, *shlex.split(text)]))
         with InferenceServerClient(f"127.0.0.1:{self._port}") as client:
@@ -104,6 +106,15 @@ class Runner:
                     if client.is_server_ready():
                         return
                 time.sleep(0.05)
+
+
+def free_port() -> str:
+    """A port that nobody has, nor gets from the kernel before the server asks for it."""
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as probe, suppress(OSError):  # somebody has it
+            probe.bind(("127.0.0.1", port))
+            return str(port)
+    raise AssertionError(f"no free port from {PORTS.start} to {PORTS.stop - 1}")
 
 
 def check_same(block: Block) -> None:
