@@ -37,7 +37,7 @@ class Runner:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._port = PORT
+        self._port = free_port()  # before any server, nobody answers
         self.folder = folder
         self.ran: dict[Path, bool] = {}
         self._stack = ExitStack()
