@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import random
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -19,12 +17,12 @@ from tritonclient.utils import InferenceServerException
 
 from veltair.eval.children import child
 from veltair.eval.docs.blocks import RUN, Block, blocks
+from veltair.eval.ports import HOST, free_port
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 AFTER = {"docs/tuning.md": "docs/tutorial.md"}  # pages that go on where another one ended
 PORT = "8000"  # that the pages name
-PORTS = range(10_000, 32_768)  # below those that the kernel gives to whoever asks for any
 MOST_S = 300
 
 
@@ -37,7 +35,7 @@ class Runner:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._port = free_port()  # before any server, nobody answers
+        self._port = str(free_port())  # before any server, nobody answers
         self.folder = folder
         self.ran: dict[Path, bool] = {}
         self._stack = ExitStack()
@@ -95,26 +93,17 @@ class Runner:
 
     def _serve(self, block: Block) -> None:
         self._stack.close()  # the one before
-        self._port = free_port()
+        self._port = str(free_port())
         text = block.text.replace(PORT, self._port)
         command = ["env", f"--chdir={self.folder}", f"PATH={self._environment['PATH']}"]
         server = self._stack.enter_context(child([*command, *shlex.split(text)]))
-        with InferenceServerClient(f"127.0.0.1:{self._port}") as client:
+        with InferenceServerClient(f"{HOST}:{self._port}") as client:
             while True:
                 assert server.poll() is None, f"the server has ended: {text}"
                 with suppress(OSError, InferenceServerException):  # it doesn't listen yet
                     if client.is_server_ready():
                         return
                 time.sleep(0.05)
-
-
-def free_port() -> str:
-    """A port that nobody has, nor gets from the kernel before the server asks for it."""
-    for port in random.sample(PORTS, len(PORTS)):
-        with socket.socket() as probe, suppress(OSError):  # somebody has it
-            probe.bind(("127.0.0.1", port))
-            return str(port)
-    raise AssertionError(f"no free port from {PORTS.start} to {PORTS.stop - 1}")
 
 
 def check_same(block: Block) -> None:

@@ -33,6 +33,7 @@ from veltair.eval.capacity.peers.products import LitServe, MlServer, RayServe, r
 from veltair.eval.capacity.peers.whole_server import ALONE, WholeServer
 from veltair.eval.capacity.system import Candidate
 from veltair.eval.outcomes import Allowance
+from veltair.eval.ports import HOST, free_port
 from veltair.runtime.errors import VeltairError
 from veltair.runtime.simulate.run import SERVED
 
@@ -197,14 +198,14 @@ threading.Thread(target=watch, daemon=True).start()
 def test_a_server_whose_port_is_taken_is_not_mistaken_for_the_one_that_has_it(
     models: list[Candidate], tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port = whole_server.free_port()
+    port = free_port()
     other = tmp_path / "other.json"
     other.write_text(f'{{"port": {port}}}')
     first = subprocess.Popen([sys.executable, str(ALONE / "null_server.py"), str(other)])
     end_s = time.monotonic() + 20
     while time.monotonic() < end_s:
         with socket.socket() as trying:
-            if trying.connect_ex((whole_server.HOST, port)) == 0:
+            if trying.connect_ex((HOST, port)) == 0:
                 break
         time.sleep(0.02)
     monkeypatch.setattr(whole_server, "free_port", lambda: port)
@@ -337,7 +338,7 @@ def answer(product: whole_server.Product, model: str, scratch: Path) -> NDArray[
     inputs = draw_inputs({"data": (WIDTH, WIDTH)}, {"data": "float32"})
     request = product.request(model, inputs)
     port = json.loads((scratch / whole_server.PLAN_FILE).read_text())["port"]
-    connection = http.client.HTTPConnection(whole_server.HOST, port, timeout=30)
+    connection = http.client.HTTPConnection(HOST, port, timeout=30)
     connection.request("POST", request.path, request.body, dict(request.headers))
     body = connection.getresponse().read()
     connection.close()

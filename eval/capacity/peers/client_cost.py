@@ -19,12 +19,11 @@ from veltair.eval.capacity.peers.http_client import Request, connected
 from veltair.eval.capacity.peers.products import raw_request
 from veltair.eval.capacity.peers.whole_server import (
     ALONE,
-    HOST,
     PLAN_FILE,
-    free_port,
     kept,
     wait_until_ready,
 )
+from veltair.eval.ports import HOST, free_port
 from veltair.runtime.simulate.arrivals import Arrivals
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import numpy as np
 
 from veltair.eval.capacity.peers.environments import Environment
 from veltair.eval.capacity.peers.http_client import Request
-from veltair.eval.capacity.peers.whole_server import ALONE, HOST, Plan, free_port
+from veltair.eval.capacity.peers.whole_server import ALONE, Plan
+from veltair.eval.ports import HOST, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,11 +70,12 @@ class MlServer:
     def command(self, plan: Plan, plan_file: Path) -> list[str]:
         """Writes its repository of models and starts it there."""
         folder = plan_file.parent / "models"
+        grpc_port = free_port(plan["port"])
         settings = {
             "host": HOST,
             "http_port": plan["port"],
-            "grpc_port": free_port(),
-            "metrics_port": free_port(),
+            "grpc_port": grpc_port,
+            "metrics_port": free_port(plan["port"], grpc_port),
             "parallel_workers": len(plan["places"]),
             "debug": False,
             "gzip_enabled": False,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import socket
 import subprocess
 import time
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ from veltair.eval.capacity.peers.in_process import model_file
 from veltair.eval.capacity.peers.log import LOG_FILE, end_of
 from veltair.eval.capacity.peers.processor_time import tree
 from veltair.eval.children import child, python
+from veltair.eval.ports import HOST, free_port
 from veltair.runtime.errors import VeltairError
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from veltair.eval.capacity.peers.environments import Environment
     from veltair.eval.capacity.system import Candidate
 
-HOST = "127.0.0.1"
 START_S = 300.0
 ALONE = Path(alone_file).parent
 PLAN_FILE = "plan.json"
@@ -137,13 +136,6 @@ def make_plan(
             for name, each in files.items()
         },
     }
-
-
-def free_port() -> int:
-    """Returns a port that nothing listens on now."""
-    with socket.socket() as found:
-        found.bind((HOST, 0))
-        return int(found.getsockname()[1])
 
 
 @contextmanager
