@@ -36,6 +36,12 @@ def evaluations(root: Path) -> list[Path]:
     )
 
 
+def further_pages(root: Path) -> list[Path]:
+    """The pages in folders that `veltair eval` did not write: a result of a further machine."""
+    others = (RESULTS, *evaluations(root))
+    return [page for page in result_pages(root) if page.parent not in others]
+
+
 def figures_of(page: Path, root: Path) -> list[Path]:
     """The drawings that belong to a result's page."""
     return [file for file in _files(page.stem, root) if file.suffix == ".svg"]
@@ -64,6 +70,10 @@ def _results(root: Path) -> Iterator[tuple[str, list[Path], str]]:
         command = json.loads(saved.read_bytes())["command"]
         says = titles.get(saved.stem) or purpose(command)
         yield says, _files(saved.stem, root), command
+    for page in further_pages(root):
+        saved = page.with_suffix(".json")
+        command = json.loads((root / saved).read_bytes())["command"]
+        yield nav_title(page, root), [page, saved], command
     for folder in evaluations(root):
         result = read(root / folder)
         machine = "a simulated machine" if result.simulated else "a real machine"
@@ -93,6 +103,12 @@ def title(page: Path) -> str:
     if not first.startswith("# "):
         raise ValueError(f"{page} begins with {first!r}; a page begins with its heading")
     return first.removeprefix("# ")
+
+
+def nav_title(page: Path, root: Path) -> str:
+    """What a result's page is called among all: of a further machine, with its folder's name."""
+    text = title(root / page)
+    return f"{text} ({page.parent.name})" if page in further_pages(root) else text
 
 
 def purpose(command: str) -> str:

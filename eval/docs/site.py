@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ from veltair.eval.docs.results import (
     RESULTS,
     evaluations,
     figures_of,
+    further_pages,
+    nav_title,
     reproduce_reference,
     result_pages,
 )
@@ -75,7 +78,10 @@ def compose(root: Path, target: Path) -> Path:
     config = (sources / CONFIG).read_text()
     if RESULTS_IN_NAV not in config:
         raise ValueError(f"{SOURCES}/{CONFIG} has no line {RESULTS_IN_NAV!r}; put it into the nav")
-    names = "".join(f"      - {places[str(page)]}\n" for page in result_pages(root))
+    names = "".join(
+        f"      - {json.dumps(nav_title(page, root))}: {places[str(page)]}\n"
+        for page in result_pages(root)
+    )
     (target / CONFIG).write_text(config.replace(RESULTS_IN_NAV, names))
     return target / CONFIG
 
@@ -92,6 +98,9 @@ def _places(root: Path, pages: Mapping[str, str]) -> dict[str, str]:
             found[str(path.relative_to(root))] = f"results/{path.name}"
     for page in result_pages(root):
         found[str(page)] = f"results/{page.relative_to(RESULTS)}"
+    for page in further_pages(root):
+        saved = page.with_suffix(".json")
+        found[str(saved)] = f"results/{saved.relative_to(RESULTS)}"
     for folder in evaluations(root):
         for name in (PAGE_FILE, RESULT_FILE):
             found[str(folder / name)] = f"results/{folder.name}/{name}"
@@ -130,6 +139,9 @@ def _copy(root: Path, target: Path) -> None:
     for path in (root / RESULTS).iterdir():
         if path.is_file() and path.suffix != ".md":
             _copy_file(path, pages / "results" / path.name)
+    for page in further_pages(root):
+        saved = page.with_suffix(".json")
+        _copy_file(root / saved, pages / "results" / saved.relative_to(RESULTS))
     for folder in evaluations(root):
         to = pages / "results" / folder.name
         _copy_file(root / folder / RESULT_FILE, to / RESULT_FILE)
