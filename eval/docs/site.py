@@ -78,9 +78,10 @@ def compose(root: Path, target: Path) -> Path:
     config = (sources / CONFIG).read_text()
     if RESULTS_IN_NAV not in config:
         raise ValueError(f"{SOURCES}/{CONFIG} has no line {RESULTS_IN_NAV!r}; put it into the nav")
+    further = further_pages(root)
+    titles = {page: f"{json.dumps(nav_title(page, root))}: " for page in further}
     names = "".join(
-        f"      - {json.dumps(nav_title(page, root))}: {places[str(page)]}\n"
-        for page in result_pages(root)
+        f"      - {titles.get(page, '')}{places[str(page)]}\n" for page in result_pages(root)
     )
     (target / CONFIG).write_text(config.replace(RESULTS_IN_NAV, names))
     return target / CONFIG
