@@ -36,10 +36,14 @@ def evaluations(root: Path) -> list[Path]:
     )
 
 
-def further_pages(root: Path) -> list[Path]:
-    """The pages in folders that `veltair eval` did not write: a result of a further machine."""
+def further_pages(root: Path) -> dict[Path, Path]:
+    """The pages in folders that `veltair eval` did not write, each with what it was made from.
+
+    They are results of further machines, by the names of the first one's.
+    """
     others = (RESULTS, *evaluations(root))
-    return [page for page in result_pages(root) if page.parent not in others]
+    found = (page for page in result_pages(root) if page.parent not in others)
+    return {page: page.with_suffix(".json") for page in found}
 
 
 def figures_of(page: Path, root: Path) -> list[Path]:
@@ -70,10 +74,9 @@ def _results(root: Path) -> Iterator[tuple[str, list[Path], str]]:
         command = json.loads(saved.read_bytes())["command"]
         says = titles.get(saved.stem) or purpose(command)
         yield says, _files(saved.stem, root), command
-    for page in further_pages(root):
-        saved = page.with_suffix(".json")
+    for page, saved in further_pages(root).items():
         command = json.loads((root / saved).read_bytes())["command"]
-        yield nav_title(page, root), [page, saved], command
+        yield further_title(root / page), [page, saved], command
     for folder in evaluations(root):
         result = read(root / folder)
         machine = "a simulated machine" if result.simulated else "a real machine"
@@ -105,10 +108,13 @@ def title(page: Path) -> str:
     return first.removeprefix("# ")
 
 
-def nav_title(page: Path, root: Path) -> str:
-    """What a result's page is called among all: of a further machine, with its folder's name."""
-    text = title(root / page)
-    return f"{text} ({page.parent.name})" if page in further_pages(root) else text
+def further_title(page: Path) -> str:
+    """The heading of a further machine's page, with the folder that tells it from the first one's.
+
+    Raises:
+        ValueError: it has no heading.
+    """
+    return f"{title(page)} ({page.parent.name})"
 
 
 def purpose(command: str) -> str:

@@ -26,7 +26,7 @@ from veltair.eval.docs.results import (
     evaluations,
     figures_of,
     further_pages,
-    nav_title,
+    further_title,
     reproduce_reference,
     result_pages,
 )
@@ -78,8 +78,7 @@ def compose(root: Path, target: Path) -> Path:
     config = (sources / CONFIG).read_text()
     if RESULTS_IN_NAV not in config:
         raise ValueError(f"{SOURCES}/{CONFIG} has no line {RESULTS_IN_NAV!r}; put it into the nav")
-    further = further_pages(root)
-    titles = {page: f"{json.dumps(nav_title(page, root))}: " for page in further}
+    titles = {page: f"{json.dumps(further_title(root / page))}: " for page in further_pages(root)}
     names = "".join(
         f"      - {titles.get(page, '')}{places[str(page)]}\n" for page in result_pages(root)
     )
@@ -99,8 +98,7 @@ def _places(root: Path, pages: Mapping[str, str]) -> dict[str, str]:
             found[str(path.relative_to(root))] = f"results/{path.name}"
     for page in result_pages(root):
         found[str(page)] = f"results/{page.relative_to(RESULTS)}"
-    for page in further_pages(root):
-        saved = page.with_suffix(".json")
+    for saved in further_pages(root).values():
         found[str(saved)] = f"results/{saved.relative_to(RESULTS)}"
     for folder in evaluations(root):
         for name in (PAGE_FILE, RESULT_FILE):
@@ -140,8 +138,7 @@ def _copy(root: Path, target: Path) -> None:
     for path in (root / RESULTS).iterdir():
         if path.is_file() and path.suffix != ".md":
             _copy_file(path, pages / "results" / path.name)
-    for page in further_pages(root):
-        saved = page.with_suffix(".json")
+    for saved in further_pages(root).values():
         _copy_file(root / saved, pages / "results" / saved.relative_to(RESULTS))
     for folder in evaluations(root):
         to = pages / "results" / folder.name

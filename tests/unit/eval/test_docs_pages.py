@@ -19,7 +19,7 @@ from veltair.eval.docs.links import linked
 from veltair.eval.docs.markup import cell, prose
 from veltair.eval.docs.results import (
     further_pages,
-    nav_title,
+    further_title,
     purpose,
     reproduce_reference,
     result_pages,
@@ -184,7 +184,7 @@ def test_each_result_says_what_it_is_and_how_it_is_made() -> None:
     saved = [
         *(ROOT / "eval/results").glob("*.json"),
         *(ROOT / "eval/results").glob("*/result.json"),
-        *(page.with_suffix(".json") for page in further_pages(ROOT)),
+        *further_pages(ROOT).values(),
     ]
     assert text.count("\n:   ") == len(saved) + 1
     assert all(title(ROOT / page) for page in result_pages(ROOT))
@@ -196,9 +196,10 @@ def test_a_further_machines_page_is_told_from_the_first_ones(tmp_path: Path) -> 
     for folder in (results, results / "other"):
         (folder / "solo.md").write_text("# Alone\n")
         (folder / "solo.json").write_text('{"command": "python -m veltair.eval.bench_solo"}')
-    pages = result_pages(tmp_path)
-    assert [str(page) for page in further_pages(tmp_path)] == ["eval/results/other/solo.md"]
-    assert [nav_title(page, tmp_path) for page in pages] == ["Alone", "Alone (other)"]
+    first, further = result_pages(tmp_path)
+    assert further_pages(tmp_path) == {further: results.relative_to(tmp_path) / "other/solo.json"}
+    assert title(tmp_path / first) == "Alone"
+    assert further_title(tmp_path / further) == "Alone (other)"
 
 
 @pytest.mark.parametrize("command", ["python x.py", "python -m veltair.nothing", "rm -r x"])
