@@ -7,6 +7,7 @@ import sys
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from veltair.runtime.manifest import Interference, Layer, Manifest
 
@@ -22,8 +23,8 @@ def layer_table(manifest: Manifest) -> Table:
         pad_edge=False,
         header_style="bold",
     )
-    for name in ("layer", "op", "shapes"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for name in ("layer", "op", "shapes"):  # the widest of these gives way, not the numbers
+        table.add_column(name)
     table.add_column("GFLOP", justify="right", no_wrap=True)
     for count in cores:
         table.add_column(f"ms/{count}", justify="right", no_wrap=True)
@@ -33,9 +34,9 @@ def layer_table(manifest: Manifest) -> Table:
     for layer, row in zip(manifest.layers, times, strict=True):
         count = len(layer.variants)
         table.add_row(
-            layer.name,
-            layer.op if count == 1 else f"{layer.op} ({count} variants)",
-            shapes_text(layer),
+            _line(layer.name),
+            _line(layer.op if count == 1 else f"{layer.op} ({count} variants)"),
+            _line(shapes_text(layer)),
             f"{layer.flops / 1e9:.3f}",
             *(f"{ns / 1e6:.3f}" for ns in row),
             f"{row[0] / total:.1%}",
@@ -43,9 +44,9 @@ def layer_table(manifest: Manifest) -> Table:
     sums = [f"{sum(t[i] for t in times) / 1e6:.3f}" for i in range(len(cores))]
     gflop = sum(layer.flops for layer in manifest.layers) / 1e9
     table.add_section()
-    table.add_row("sum of layers", "", "", f"{gflop:.3f}", *sums, "100.0%")
+    table.add_row(_line("sum of layers"), "", "", f"{gflop:.3f}", *sums, "100.0%")
     whole = [f"{row[0] / 1e6:.3f}" for row in manifest.profile.model_ns]
-    table.add_row("whole run", "", "", "", *whole, "")
+    table.add_row(_line("whole run"), "", "", "", *whole, "")
     table.caption = f"ms/N: median on N cores of {manifest.profile.machine.get('cpu', '?')}"
     return table
 
@@ -100,6 +101,11 @@ def shapes_text(layer: Layer) -> str:
     """The layer's first input and its output, e.g. `1x64x56x56 -> 1x256x56x56`; `?` is any size."""
     first = _sizes(layer.input_shapes[0]) if layer.input_shapes else "constants"
     return f"{first} -> {', '.join(map(_sizes, layer.output_shapes))}"
+
+
+def _line(text: str) -> Text:
+    """The text on one line, which ends with an ellipsis where there is no room for all of it."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _sizes(shape: tuple[int, ...]) -> str:

@@ -23,11 +23,12 @@ def free_port(*but: int) -> int:
     Raises:
         VeltairError: each is taken.
     """
-    for port in random.sample(PORTS, len(PORTS)):
+    candidates = [port for port in PORTS if port not in but]
+    random.shuffle(candidates)
+    for port in candidates:
         with socket.socket() as probe, suppress(OSError):  # somebody has it
-            if port not in but:
-                probe.bind((HOST, port))
-                return port
+            probe.bind((HOST, port))
+            return port
     raise VeltairError(
         f"no port of {HOST} from {PORTS.start} to {PORTS.stop - 1} is free: end what listens there"
     )

@@ -5,7 +5,31 @@ from __future__ import annotations
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Column
+from rich.text import Text
+
+
+class ShortenedColumn(TextColumn):
+    """A field of the task as it is, on one line; it gives way where not all columns have room."""
+
+    def __init__(self, field: str) -> None:
+        """Shows the task's `field`."""
+        super().__init__(f"{{task.fields[{field}]}}", markup=False, table_column=Column())
+
+    def render(self, task: Task) -> Text:
+        """The text, with an ellipsis where it is cut."""
+        text = super().render(task)
+        text.no_wrap = True
+        text.overflow = "ellipsis"
+        return text
 
 
 class Bar:
@@ -18,7 +42,7 @@ class Bar:
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[what]}"),
+            ShortenedColumn("what"),
             console=console,
             expand=True,
         )

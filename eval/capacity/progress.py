@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from veltair.runtime.progress_bar import ShortenedColumn
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -54,7 +56,7 @@ class EvalProgress:
             TaskProgressColumn(),
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]} left"),
-            TextColumn("{task.fields[what]}"),
+            ShortenedColumn("what"),
             console=console,
             expand=True,
         )
