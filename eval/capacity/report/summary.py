@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from veltair.eval.capacity.report.findings import NOT_RUN, median
 from veltair.eval.capacity.report.verdicts import against, best_of_ours, verdict
@@ -23,11 +23,16 @@ def measured_on(found: Findings) -> str:
 
 
 def processors(found: Findings) -> list[str]:
-    """Returns the processor's name and how many cores were used, as far as they are known."""
+    """Returns the processor, its L3 cache and how many cores were used, as far as they are known.
+
+    Virtual machines give processors of several generations one name; the cache tells them apart.
+    """
     machine = found.result.origin.get("machine")
-    cpu = machine.get("cpu") if isinstance(machine, dict) else machine
+    table: dict[str, Any] = machine if isinstance(machine, dict) else {"cpu": machine}
+    cpu, l3_bytes = table.get("cpu"), table.get("l3_bytes")
+    cache = f" with {l3_bytes / 2**20:.0f} MiB of L3" if l3_bytes else ""
     return [
-        *([str(cpu)] if cpu else []),
+        *([f"{cpu}{cache}"] if cpu else []),
         *([f"{found.cores} cores"] if found.cores else []),
     ]
 

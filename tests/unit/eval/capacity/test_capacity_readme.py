@@ -30,7 +30,7 @@ def saved(root: Path, **results: Result) -> str:
 def test_the_best_of_each_side_are_named_with_their_rates(tmp_path: Path) -> None:
     text = saved(tmp_path, here=whole_result())
     assert "| light | `veltair` | 241 (236 to 243) | `openvino` | 101" in text
-    assert "| `here`, A processor of tests, 4 cores, 0123456789 |" in text
+    assert "| `here`, A processor of tests with 32 MiB of L3, 4 cores, 0123456789 |" in text
 
 
 def test_a_revision_with_changes_of_its_own_is_marked(tmp_path: Path) -> None:
