@@ -1071,6 +1071,7 @@ void bind_sim(nb::module_& parent) {
 
 using veltair::ipc::Board;
 using veltair::ipc::Client;
+using veltair::ipc::OwnedCores;
 using veltair::ipc::Segment;
 using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
 
@@ -1414,10 +1415,17 @@ std::optional<veltair::sched::Decision> block_of(const veltair::ipc::Step& step)
   return step.decision;
 }
 
-std::vector<int32_t> some_cores(Board& board, int32_t worker,
-                                int32_t (Board::*which)(int32_t, std::span<int32_t>)) {
-  std::vector<int32_t> cores(board.segment().cores().size());
-  cores.resize((board.*which)(worker, cores));
+std::vector<int32_t> held_cores(Board& board, int32_t worker) {
+  OwnedCores found;
+  board.read_cores(worker, &found);
+  return found.held;
+}
+
+std::vector<int32_t> leaving_cores(Board& board, int32_t worker) {
+  OwnedCores found;
+  board.read_cores(worker, &found);
+  std::vector<int32_t> cores;
+  for (const OwnedCores::Leaving& each : found.leaving) cores.push_back(each.core);
   return cores;
 }
 
@@ -1482,14 +1490,8 @@ void bind_board(nb::module_& m) {
           ReleaseGil())
       .def("complete", &Board::complete, "worker"_a, "error"_a, "now_ns"_a, "sample"_a = nb::none(),
            ReleaseGil())
-      .def(
-          "held_cores",
-          [](Board& b, int32_t worker) { return some_cores(b, worker, &Board::held_cores); },
-          "worker"_a, ReleaseGil())
-      .def(
-          "leaving_cores",
-          [](Board& b, int32_t worker) { return some_cores(b, worker, &Board::leaving_cores); },
-          "worker"_a, ReleaseGil())
+      .def("held_cores", &held_cores, "worker"_a, ReleaseGil())
+      .def("leaving_cores", &leaving_cores, "worker"_a, ReleaseGil())
       .def("running_task",
            [](Board& b, int32_t worker) { return b.segment().workers()[worker].running.task; })
       .def(

@@ -1,14 +1,20 @@
 // Whole workers, as threads of one process: every policy over executors that watch who uses which
 // core, over ones that sleep, and over a gang with kernels; policies that change meanwhile.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <random>
+#include <span>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "cpus.h"
 #include "fake_model.h"
 #include "ipc_harness.h"
+#include "native/ipc/futex.h"
 #include "native/ipc/kernel_executor.h"
 #include "native/ipc/null_executor.h"
 #include "native/ipc/worker.h"
@@ -240,6 +246,83 @@ void test_revoking() {
   const auto revocations = static_cast<unsigned long>(server->segment->header().revocations);
   std::printf("%lu cores revoked\n", revocations);
   CHECK(revocations > 20);
+}
+
+// Runs one block for as long as it is told to. As it is told its cores a second time, while the
+// block runs, one of them is revoked.
+class InterruptedExecutor final : public ipc::Executor {
+ public:
+  explicit InterruptedExecutor(std::function<void()> revoke) : revoke_(std::move(revoke)) {}
+
+  void begin(int32_t /*model*/, int32_t /*slot*/) override {}
+  void set_cores(std::span<const int32_t> cores) override {
+    told_.assign(cores.begin(), cores.end());
+    if (++times_ == 2) revoke_();
+    if (times_ == 3) CHECK(cores.size() == 1);
+  }
+  // Nothing is in use as yet: the block hasn't come to its first kernel.
+  bool in_use(int32_t core) const override {
+    CHECK(std::ranges::find(told_, core) == told_.end());
+    return false;
+  }
+  void expect_revocations(bool /*expected*/) override {}
+  void run(int32_t /*model*/, engine::LayerRange /*layers*/, int32_t /*cores*/,
+           int32_t /*level*/) override {
+    running = true;
+    running.notify_all();
+    ended.wait(false);
+  }
+
+  std::atomic<bool> running{false};
+  std::atomic<bool> ended{false};
+
+ private:
+  const std::function<void()> revoke_;
+  std::vector<int32_t> told_;
+  int times_ = 0;
+};
+
+// A core that is revoked just as the executor is told to use it is only let go when the executor
+// has been told otherwise: until then it may begin to use it at any time.
+void test_a_core_is_not_let_go_that_the_executor_was_told_to_use() {
+  Server server(2, 2, {{.cores = 2}}, false, "deadline");
+  ipc::Board& board = *server.board;
+  const RevokingPolicy policy;
+  const ipc::Scheduler scheduler{policy, server.profiles, nullptr, 0};
+  const int32_t client = board.add_client(1);
+  std::atomic<int32_t> task{kNone};
+  auto executor = std::make_unique<InterruptedExecutor>([&] {
+    const ipc::Step step = board.take(0, scheduler, ipc::monotonic_ns());
+    CHECK(step.decision.task != kNone && step.decision.cores == 1);
+    task = step.decision.task;
+  });
+  InterruptedExecutor& block = *executor;
+  ipc::Worker worker(server.segment, 1, server.profiles, std::move(executor));
+  std::thread thread([&worker] { worker.run(); });
+  post(board, client, 0, 0, ipc::monotonic_ns());
+  block.running.wait(false);
+  CHECK(server.held(1) == 2);
+  board.join(0, 1, ipc::monotonic_ns());
+  post(board, client, 0, 1, ipc::monotonic_ns());
+  std::atomic<uint32_t>& cores = server.segment->workers()[1].cores;
+  ++cores;  // the second thread looks at them
+  ipc::futex_wake_all(cores);
+  ipc::OwnedCores other;
+  for (int look = 0; other.held.empty() && look < 20'000; ++look) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    board.read_cores(0, &other);
+  }
+  CHECK(task != kNone && other.held.size() == 1 && server.held(1) == 1);
+  block.ended = true;
+  block.ended.notify_all();
+  board.complete(0, "", ipc::monotonic_ns());
+  for (int answered = 0; answered < 2;) {
+    ipc::Ended ended;
+    answered += static_cast<int>(board.collect(client, {&ended, 1}));
+  }
+  board.set_state(ipc::ServerState::kStopped);
+  thread.join();
+  server.check();
 }
 
 void test_policies_change(int queries) {
@@ -527,6 +610,7 @@ int main() {
     test_cores_are_used_by_one(std::string(name));
   }
   test_revoking();
+  test_a_core_is_not_let_go_that_the_executor_was_told_to_use();
   test_policies_change(1000);
   test_executors_expect_revocations();
   test_kernels_are_cut_where_cores_leave();

@@ -79,6 +79,17 @@ struct Scheduler {
   sched::Recorder* recorder = nullptr;                // notes each decision; its owner flushes it
 };
 
+// A worker's cores at one moment, by their number.
+struct OwnedCores {
+  struct Leaving {
+    int32_t core;
+    int64_t revoked_ns;
+  };
+  std::vector<int32_t> held;     // its own to use; fewer than `Running::cores_held` while others
+                                 // still let some go
+  std::vector<Leaving> leaving;  // that it must let go
+};
+
 // How long a block took that ended, against its profile.
 struct BlockSample {
   int32_t core = 0;  // the first that it ran on
@@ -164,13 +175,10 @@ class Board {
   // success. The worker must `take` next, or leave.
   void complete(int32_t worker, std::string_view error, int64_t now_ns,
                 const BlockSample* sample = nullptr);
-  // Writes the numbers of the cores that are the worker's to use now; returns how many. Fewer than
-  // `Running::cores_held` while others still let some go.
-  int32_t held_cores(int32_t worker, std::span<int32_t> cores);
-  // Writes the numbers of the cores that the worker must let go; returns how many.
-  int32_t leaving_cores(int32_t worker, std::span<int32_t> cores);
-  // Lets one of these go, on which nothing of the worker runs any more. Nothing changes where it
-  // isn't one of these, or is so by a later revocation than that of `revoked_ns`.
+  // Reads the worker's cores into `found`, whose room is used again.
+  void read_cores(int32_t worker, OwnedCores* found);
+  // Lets a core go that the worker must let go, and on which nothing of it runs any more. Nothing
+  // changes where it isn't one of these, or is so by a later revocation than that of `revoked_ns`.
   void let_go(int32_t worker, int32_t core, int64_t revoked_ns, int64_t now_ns);
   // Takes a worker out that has died (its process must be gone) or leaves: its cores come free, its
   // task goes back to the front of the queue, or fails after kMaxAttempts.
@@ -263,7 +271,6 @@ class Board {
   void revoke(Critical& critical, const sched::Decision& decision, int32_t worker, int64_t now_ns);
   void pass_on(Critical& critical, int32_t core, int64_t now_ns);
   void let_all_go(Critical& critical, int32_t worker, int64_t now_ns);
-  int32_t owned_cores(int32_t worker, std::span<int32_t> cores, bool leaving);
   void top_up_blocks(Critical& critical);
 
   // queries.cc

@@ -122,24 +122,19 @@ void Board::top_up_blocks(Critical& critical) {
   }
 }
 
-int32_t Board::held_cores(int32_t worker, std::span<int32_t> cores) {
-  return owned_cores(worker, cores, false);
-}
-
-int32_t Board::leaving_cores(int32_t worker, std::span<int32_t> cores) {
-  return owned_cores(worker, cores, true);
-}
-
-// Those that it is to let go, or those that it is not.
-int32_t Board::owned_cores(int32_t worker, std::span<int32_t> cores, bool leaving) {
+void Board::read_cores(int32_t worker, OwnedCores* found) {
   Critical critical(*this);
-  int32_t count = 0;
+  found->held.clear();
+  found->leaving.clear();
   for (int32_t c = 0; c < header_.geometry.n_cores; ++c) {
-    if (cores_[c].owner.load(std::memory_order_relaxed) != worker) continue;
-    const bool has_heir = cores_[c].heir.load(std::memory_order_relaxed) != kNone;
-    if (has_heir == leaving) cores[count++] = c;
+    const CoreRecord& core = cores_[c];
+    if (core.owner.load(std::memory_order_relaxed) != worker) continue;
+    if (core.heir.load(std::memory_order_relaxed) == kNone) {
+      found->held.push_back(c);
+    } else {
+      found->leaving.push_back({c, core.revoked_ns.load(std::memory_order_relaxed)});
+    }
   }
-  return count;
 }
 
 }  // namespace veltair::ipc

@@ -46,8 +46,9 @@ Worker::Worker(const std::shared_ptr<Segment>& segment, int32_t index,
       index_(index),
       profiles_(std::move(profiles)),
       executor_(std::move(executor)),
-      recorder_(make_recorder(*segment, record)),
-      cores_(segment->cores().size()) {
+      recorder_(make_recorder(*segment, record)) {
+  cores_.held.reserve(segment->cores().size());
+  cores_.leaving.reserve(segment->cores().size());
   if (profiles_.size() != segment->models().size()) {
     throw std::invalid_argument("a worker needs one profile for each of the segment's models");
   }
@@ -191,33 +192,29 @@ Worker::Started Worker::await_core() {
     const uint32_t seen = word.load(std::memory_order_acquire);
     {
       const std::scoped_lock lock(cores_mutex_);
-      if (const int32_t count = take_cores(); count > 0) {
+      board_.read_cores(index_, &cores_);
+      change_cores();
+      if (!cores_.held.empty()) {
         in_block_ = true;
-        return {.cores = count, .first_core = cores_.front(), .seen = seen};
+        return {.cores = static_cast<int32_t>(cores_.held.size()),
+                .first_core = cores_.held.front(),
+                .seen = seen};
       }
-      let_cores_go();
     }
     futex_wait(word, seen, kLookNs);
   }
 }
 
-int32_t Worker::take_cores() {
-  const int32_t count = board_.held_cores(index_, cores_);
-  if (count > 0) executor_->set_cores({cores_.data(), static_cast<size_t>(count)});
-  return count;
-}
-
-// Lets go what the running block has left; returns whether some are still in use.
-bool Worker::let_cores_go() {
-  const int32_t count = board_.leaving_cores(index_, cores_);
+// The executor uses those of `cores_` that are held; what it has left of the others is let go.
+// Returns whether some are still in use.
+bool Worker::change_cores() {
+  if (!cores_.held.empty()) executor_->set_cores(cores_.held);
   bool some_left = false;
-  for (int32_t i = 0; i < count; ++i) {
-    // Its own revocation first: a later one of the same core is for later.
-    const int64_t revoked_ns = board_.segment().cores()[cores_[i]].revoked_ns;
-    if (executor_->in_use(cores_[i])) {
+  for (const auto [core, revoked_ns] : cores_.leaving) {
+    if (executor_->in_use(core)) {
       some_left = true;
     } else {
-      board_.let_go(index_, cores_[i], revoked_ns, monotonic_ns());
+      board_.let_go(index_, core, revoked_ns, monotonic_ns());
     }
   }
   return some_left;
@@ -236,7 +233,10 @@ void Worker::watch_cores() {
     }
     seen = word.load(std::memory_order_acquire);
     const std::scoped_lock lock(cores_mutex_);
-    leaving = in_block_ && take_cores() > 0 && let_cores_go();
+    board_.read_cores(index_, &cores_);
+    // A block keeps the core that it runs on until another is there.
+    const bool changes = in_block_ && !cores_.held.empty();
+    leaving = changes ? change_cores() : !in_block_ && !cores_.leaving.empty();
   }
 }
 

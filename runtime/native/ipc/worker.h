@@ -65,8 +65,7 @@ class Worker {
   Started await_core();
   std::optional<BlockSample> sample(const sched::Decision& block, int32_t model,
                                     const Started& started, int64_t took_ns) const;
-  int32_t take_cores();
-  bool let_cores_go();
+  bool change_cores();
   void watch_cores();
 
   Board board_;
@@ -78,7 +77,7 @@ class Worker {
   std::unique_ptr<sched::Interference> interference_;
   std::vector<sched::BlockTimes> times_;  // by model; empty where nothing measures the level
   uint32_t epoch_ = 0;                    // of these
-  std::vector<int32_t> cores_;            // room for core numbers; guarded by cores_mutex_
+  OwnedCores cores_;                      // as last read; guarded by cores_mutex_
   std::mutex cores_mutex_;                // orders block boundaries and the second thread's changes
   bool in_block_ = false;                 // guarded by cores_mutex_
   std::atomic<bool> leaving_{false};
