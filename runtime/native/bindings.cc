@@ -1424,8 +1424,8 @@ std::vector<int32_t> held_cores(Board& board, int32_t worker) {
 std::vector<int32_t> leaving_cores(Board& board, int32_t worker) {
   OwnedCores found;
   board.read_cores(worker, &found);
-  std::vector<int32_t> cores;
-  for (const OwnedCores::Leaving& each : found.leaving) cores.push_back(each.core);
+  std::vector<int32_t> cores(found.leaving.size());
+  std::ranges::transform(found.leaving, cores.begin(), &OwnedCores::Leaving::core);
   return cores;
 }
 
