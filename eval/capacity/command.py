@@ -69,6 +69,9 @@ def command(
     repetitions: Annotated[
         int | None, typer.Option(min=1, max=100, help="Of each search.  [default: 3]")
     ] = None,
+    lowest_qps: Annotated[
+        float, typer.Option(min=0.01, help="Who doesn't keep it is unmeetable.")
+    ] = Plan.lowest_qps,
     loads: Annotated[
         str | None,
         typer.Option(help="Parts of the capacity to run at.  [default: 0.25,0.75,1.25,1.5]"),
@@ -97,6 +100,7 @@ def command(
         percentile=_percentile(metric, percentile),
         repetitions=repetitions or (2 if quick else 3),
         tolerance=0.1 if quick else 0.04,
+        lowest_qps=lowest_qps,
         loads=_loads(loads, () if quick else Plan.loads),
         solo_queries=10 if quick else 20,
         grid=not quick,

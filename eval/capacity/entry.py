@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from veltair.eval.capacity.result import Capacity
-from veltair.eval.capacity.search import HIGHEST_QPS, LOWEST_QPS, NEXT_STEP, spread, state_of
+from veltair.eval.capacity.search import HIGHEST_QPS, NEXT_STEP, spread, state_of
 
 if TYPE_CHECKING:
     from veltair.eval.capacity.result import State
@@ -24,6 +24,7 @@ class Entry:
         system: that serves it.
         setting: its best, as far as is known: that of the most repetitions.
         guess_qps: where the search begins, unless it has found more.
+        lowest_qps: no lower rate is asked for.
         candidates: settings at which it runs, of those compared; empty: they were not compared.
         failed_settings: why it failed at the others.
         found: highest rate of each repetition of the search; 0: none.
@@ -38,6 +39,7 @@ class Entry:
     system: System
     setting: str
     guess_qps: float
+    lowest_qps: float
     candidates: list[str] = field(default_factory=list)
     failed_settings: dict[str, str] = field(default_factory=dict)
     found: list[float] = field(default_factory=list)
@@ -94,7 +96,7 @@ class Entry:
         if state == "failed":
             notes.append(self.error)
         elif state == "unmeetable":
-            notes.append(f"not even {LOWEST_QPS:g} query a second keeps the targets")
+            notes.append(f"the targets aren't kept even at {self.lowest_qps:g} queries a second")
         elif state == "disturbed":
             notes.append(f"others used {self.others:.0%} of the processors")
         elif state == "noisy":

@@ -74,7 +74,8 @@ class Evaluation:
                 case=case,
                 system=system,
                 setting=system.settings(cores)[0],
-                guess_qps=guess_qps(case.facts),
+                guess_qps=guess_qps(case.facts, plan.lowest_qps),
+                lowest_qps=plan.lowest_qps,
             )
             for case in cases
             for system in systems
@@ -85,7 +86,8 @@ class Evaluation:
         """Returns about how long each stage takes."""
         found: dict[str, float] = {}
         for case in self._cases:
-            run_s = 1 + planned_seconds(case.facts, case.run, guess_qps(case.facts))
+            begin_qps = guess_qps(case.facts, self._plan.lowest_qps)
+            run_s = 1 + planned_seconds(case.facts, case.run, begin_qps)
             solo_s = sum(each.qos_ns for each in case.facts.models) / _NS_PER_S
             for entry, stage, _ in self._steps(case):
                 settings = len(entry.system.settings(self._cores))

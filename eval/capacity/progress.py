@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from veltair.eval.page.text import number_text
 from veltair.runtime.progress_bar import ShortenedColumn
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class EvalProgress:
         """Says which trial has ended, and notes whether it was kept."""
         self._measured |= not kept
         met = "in time" if trial.met else "late"
-        what = f"{trial.workload}: {trial.system}: {trial.rate_qps:.1f} queries/s {met}"
+        what = f"{trial.workload}: {trial.system}: {number_text(trial.rate_qps)} queries/s {met}"
         self._progress.update(self._task, what=what)
 
     def end(self, stage: str, line: str) -> None:

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 RESULT_FILE = "result.json"
 SCHEMA = 1
 
-# `unmeetable`: not even one query a second; `failed`: see the system's error; `noisy`: repetitions
-# differ by more than they may; `disturbed`: others used the processors; `skipped`: not installed.
+# `unmeetable`: not even at the lowest rate asked for; `failed`: see the system's error; `noisy`:
+# repetitions differ by more than they may; `disturbed`: others used the processors; `skipped`: not
+# installed.
 State = Literal["found", "unmeetable", "failed", "noisy", "disturbed", "skipped"]
 MEASURED: frozenset[State] = frozenset({"found", "noisy", "disturbed"})  # rates were found
 Purpose = Literal["grid", "search", "at_capacity", "at_half", "sweep", "solo", "gantt"]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from veltair.eval.latency_figures import Figures
     from veltair.runtime.simulate.arrivals import Arrivals
 
-LOWEST_QPS = 1.0  # what can't be kept at it can't be kept
+LOWEST_QPS = 1.0  # what can't be kept at it can't be kept, unless a lower one is asked for
 HIGHEST_QPS = 20_000.0  # more than one thread sends in time
 FIRST_STEP = 1.5  # from a rate that is a guess
 NEXT_STEP = 1.1  # from one that another repetition found
@@ -29,10 +29,10 @@ _CHANCE = 0.05  # of so many late ones, below which they are no chance
 _NS_PER_S = 1e9
 
 
-def guess_qps(facts: WorkloadFacts) -> float:
+def guess_qps(facts: WorkloadFacts, lowest_qps: float) -> float:
     """Returns where a search begins when nothing is known: targets are about three solo times."""
     target_s = sum(model.share * model.qos_ns for model in facts.models) / _NS_PER_S
-    return max(1.5 / target_s, LOWEST_QPS)
+    return max(1.5 / target_s, lowest_qps)
 
 
 def highest_qps(

@@ -21,6 +21,7 @@ from veltair.eval.capacity.search import (
 )
 from veltair.eval.capacity.trials import Ask
 from veltair.eval.capacity.workloads import changed_run, poisson
+from veltair.eval.page.text import number_text
 from veltair.runtime.simulate.arrivals import Arrivals
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Plan:
         tolerance: how well each finds the rate.
         noise: widest spread of the repetitions, of their median, that still bears a decision.
         most_others: of the processors, that others may take likewise.
+        lowest_qps: who doesn't keep it is asked for no lower rate, and can't meet the targets.
         loads: parts of the capacity to run at afterwards, beside 1 and 0.5.
         solo_queries: of each model, alone; 0: none.
         grid: whether settings are compared; otherwise each system's first one is taken.
@@ -63,6 +65,7 @@ class Plan:
     tolerance: float = 0.04
     noise: float = 0.2
     most_others: float = 0.15
+    lowest_qps: float = LOWEST_QPS
     loads: tuple[float, ...] = (0.25, 0.75, 1.25, 1.5)
     solo_queries: int = 20
     grid: bool = True
@@ -115,9 +118,8 @@ class Stages:
         setting = entry.setting
         found = self._highest(entry, setting, repetition)
         for other in [each for each in entry.candidates if each != entry.setting]:
-            more_qps = max(found * GRID_GAIN, LOWEST_QPS)
             try:
-                more = self._highest(entry, other, repetition, lowest_qps=more_qps)
+                more = self._highest(entry, other, repetition, more_than_qps=found)
             except Exception as error:  # each system has classes of its own
                 self._drop(entry, other, error)
                 entry.candidates.remove(other)
@@ -125,8 +127,8 @@ class Stages:
             if more:
                 setting, found = other, more
         entry.add(found, setting)
-        kept = f"{found:.1f} queries/s" if found else f"not {LOWEST_QPS:g} query/s"
-        return f"{kept} at {setting}"
+        kept = number_text(found) if found else f"below {self._plan.lowest_qps:g}"
+        return f"{kept} queries/s at {setting}"
 
     def _drop(self, entry: Entry, setting: str, error: Exception) -> None:
         """A system that fails at one of its settings is measured at the others, and says so."""
@@ -139,14 +141,14 @@ class Stages:
         setting: str,
         repetition: int,
         *,
-        lowest_qps: float = LOWEST_QPS,
+        more_than_qps: float = 0.0,
     ) -> float:
         return highest_qps(
             partial(self._holds, entry, setting, entry.case.run, "search", repetition),
             max(entry.qps, entry.guess_qps),
             step=NEXT_STEP if entry.qps > entry.guess_qps else FIRST_STEP,
             tolerance=self._plan.tolerance,
-            lowest_qps=lowest_qps,
+            lowest_qps=max(more_than_qps * GRID_GAIN, self._plan.lowest_qps),
         )
 
     def run_loads(self, entry: Entry) -> str:
@@ -244,7 +246,7 @@ class Stages:
             entry.guess_qps,
             step=FIRST_STEP,
             tolerance=2 * self._plan.tolerance,
-            lowest_qps=max(best_qps * GRID_GAIN, LOWEST_QPS),
+            lowest_qps=max(best_qps * GRID_GAIN, self._plan.lowest_qps),
         )
 
     def _run_at(self, entry: Entry, rate_qps: float, loads: Sequence[tuple[float, Purpose]]) -> str:

@@ -10,6 +10,7 @@ from rich.table import Table
 from veltair.eval.capacity.report.findings import Findings
 from veltair.eval.capacity.report.summary import by_workload
 from veltair.eval.capacity.report.summary import notes as capacity_notes
+from veltair.eval.page.text import number_text
 
 if TYPE_CHECKING:
     from veltair.eval.capacity.result import Capacity, Result
@@ -45,5 +46,6 @@ def _cell(capacity: Capacity | None) -> str:
     if not capacity.qps:
         return capacity.state
     low, high = min(capacity.qps), max(capacity.qps)
-    text = f"{statistics.median(capacity.qps):.1f} ({low:.1f} to {high:.1f})"
+    text = number_text(statistics.median(capacity.qps))
+    text = f"{text} ({number_text(low)} to {number_text(high)})"
     return f"{text} {capacity.state}" if capacity.state != "found" else text

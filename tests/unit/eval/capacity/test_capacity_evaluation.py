@@ -352,9 +352,30 @@ def test_a_target_that_no_rate_keeps_is_unmeetable(tmp_path: Path) -> None:
     result = evaluate(tmp_path, [QueueingSystem("queue", 40)], steady_case(30, min_queries=100))
     found = capacity(result, "queue")
     assert (found.state, found.qps) == ("unmeetable", ())
-    assert "not even 1 query" in found.note
+    assert found.note == "the targets aren't kept even at 1 queries a second"
     assert min(each.rate_qps for each in result.trials if each.purpose == "search") == 1
     assert result.solos[0].mean_ms == pytest.approx(40)  # which says why
+
+
+@pytest.mark.parametrize(("lowest_qps", "keeps"), [(1.0, False), (0.05, True)])
+def test_a_slow_system_has_a_capacity_below_one_query_a_second_where_asked_for(
+    tmp_path: Path, lowest_qps: float, keeps: bool
+) -> None:
+    plan = Plan(repetitions=2, most_others=ANY, loads=(), solo_queries=0, lowest_qps=lowest_qps)
+    systems = [
+        QueueingSystem("queue", 2000),
+        QueueingSystem("peer", {"slow": 4000, "fast": 3000}, kind="peer"),
+    ]
+    result = evaluate(tmp_path, systems, steady_case(7000, min_queries=2000), plan=plan)
+    assert min(each.rate_qps for each in result.trials if each.purpose == "search") >= lowest_qps
+    for name, service_s in (("queue", 2.0), ("peer", 3.0)):
+        found = capacity(result, name)
+        assert (found.state == "found") == keeps, found
+        if keeps:
+            assert found.qps == pytest.approx((capacity_qps(service_s, 7.0, 0.95),) * 2, rel=0.1)
+            assert found.setting in ("only", "fast")
+        else:
+            assert (found.state, found.qps) == ("unmeetable", ())
 
 
 def test_a_machine_that_others_use_decides_nothing(tmp_path: Path) -> None:
