@@ -57,9 +57,11 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 def test_a_capacity_is_found_and_kept(folder: Path) -> None:
     command = arguments(folder, "whole", "--systems", "model,null", "--loads", "0.75")
+    command += ["--lowest-qps", "0.5"]
     finished = run(command)
     assert finished.returncode == 0, finished.stderr
     result = read(folder / "whole")
+    assert result.plan["lowest_qps"] == 0.5
     first = json.loads((folder / "whole" / RESULT_FILE).read_text())
     (capacity,) = result.capacities
     assert capacity.system == "model"
@@ -141,6 +143,7 @@ def test_a_model_that_is_not_compiled_says_how(folder: Path) -> None:
         ("--systems", "mode", "did you mean 'model'"),
         ("--workloads", "medum", "did you mean 'medium'"),
         ("--loads", "0.5,x", "numbers above 0"),
+        ("--lowest-qps", "0", "greater than or equal to 0.01"),
         ("--qos", "paper", "no targets"),
     ],
 )
