@@ -70,7 +70,10 @@ def command(
         int | None, typer.Option(min=1, max=100, help="Of each search.  [default: 3]")
     ] = None,
     lowest_qps: Annotated[
-        float, typer.Option(min=0.01, help="Who doesn't keep it is unmeetable.")
+        float,
+        typer.Option(
+            min=0.01, help="The lowest rate to ask for; who doesn't keep it is unmeetable."
+        ),
     ] = Plan.lowest_qps,
     loads: Annotated[
         str | None,

@@ -20,9 +20,15 @@ from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.capacity.result import Result, SystemFacts, write
 from veltair.eval.capacity.simulated_machine import Setting, SimulatedMachine
 from veltair.eval.capacity.simulated_questions import questions
-from veltair.eval.capacity.simulated_rates import FULL
 from veltair.eval.capacity.simulated_report import report
-from veltair.eval.capacity.simulated_study import BASELINE, BY_TIME_LEFT, Plan, Study, median_qps
+from veltair.eval.capacity.simulated_study import (
+    BASELINE,
+    BY_TIME_LEFT,
+    FULL,
+    Plan,
+    Study,
+    median_qps,
+)
 from veltair.eval.capacity.workloads import WORKLOADS, read_workload
 from veltair.eval.points import PointStore
 from veltair.eval.record import SIMULATING, write_result

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from veltair.eval.capacity.simulated_latency import PAPER_LATENCY, latency_of
-from veltair.eval.capacity.simulated_rates import FULL, gain, qps_of
-from veltair.eval.capacity.simulated_study import BASELINE, BY_TIME_LEFT
+from veltair.eval.capacity.simulated_rates import gain, qps_of
+from veltair.eval.capacity.simulated_study import BASELINE, BY_TIME_LEFT, FULL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

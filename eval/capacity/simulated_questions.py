@@ -7,19 +7,18 @@ import math
 from pathlib import Path
 
 from veltair.eval.capacity.simulated_machine import MOST_VERSIONS, Setting
+from veltair.eval.capacity.simulated_study import BASELINE, BY_TIME_LEFT, FULL
 from veltair.proxy.machine_file import Machine
 from veltair.proxy.machine_model import highest_level, pushed_by_equals
 
 CALIBRATION = Path(__file__).resolve().parents[1] / "results" / "proxy_accuracy.json"
-FULL = "veltair"
-_BASE = "layer"
 
 
 def questions(machine: Machine) -> dict[str, tuple[Setting, ...]]:
     """Returns the settings of each ablation; the first of each is the usual one of its policy."""
     small, large = proxy_errors(machine)
-    full, base = Setting(policy=FULL), Setting(policy=_BASE)
-    deadline = Setting(policy="veltair-deadline")
+    full, base = Setting(policy=FULL), Setting(policy=BASELINE)
+    deadline = Setting(policy=BY_TIME_LEFT)
     return {
         "versions a layer": tuple(
             Setting(policy=FULL, versions=count) for count in range(MOST_VERSIONS, 0, -1)

@@ -10,8 +10,6 @@ from veltair.eval.capacity.simulated_study import BASELINE
 if TYPE_CHECKING:
     from veltair.eval.capacity.result import Capacity, Result
 
-FULL = "veltair"
-
 
 def gain(result: Result, workload: str, policy: str) -> float | None:
     """What a policy keeps beyond the baseline, as a share; None where one of them has no rate."""

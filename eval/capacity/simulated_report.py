@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from veltair.eval.capacity.simulated_causes import causes
 from veltair.eval.capacity.simulated_latency import PAPER_LATENCY, latency_of
-from veltair.eval.capacity.simulated_rates import FULL, capacity_of, gain, qps_of
+from veltair.eval.capacity.simulated_rates import capacity_of, gain, qps_of
 from veltair.eval.capacity.simulated_speeds import speeds
-from veltair.eval.capacity.simulated_study import BASELINE, PLANNING_ANEW, USAGE_LOAD
+from veltair.eval.capacity.simulated_study import BASELINE, FULL, PLANNING_ANEW, USAGE_LOAD
+from veltair.eval.markdown import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,15 +96,13 @@ def _speeds(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _rates(result: Result, extra: Mapping[str, Any]) -> list[str]:
     names = [facts.name for facts in result.workloads]
-    lines = _heading("queries/s", names)
-    for system in result.systems:
-        cells = [_rate(result, name, system.name) for name in names]
-        lines.append(f"| {system.name} | " + " | ".join(cells) + " |")
-    most = " | ".join(f"{extra['target_qps'][name]:.0f}" for name in names)
-    lines.append(
-        f"| *all cores, each query in the least processor time within its target* | {most} |"
-    )
-    return lines
+    rows = [
+        [system.name, *(_rate(result, name, system.name) for name in names)]
+        for system in result.systems
+    ]
+    most = [f"{extra['target_qps'][name]:.0f}" for name in names]
+    rows.append(["*all cores, each query in the least processor time within its target*", *most])
+    return table(["queries/s", *names], rows)
 
 
 def _rate(result: Result, workload: str, policy: str) -> str:
@@ -121,7 +120,7 @@ def _rate(result: Result, workload: str, policy: str) -> str:
 
 def _slack(result: Result, slack: Sequence[Mapping[str, Any]]) -> list[str]:
     names = [facts.name for facts in result.workloads]
-    lines = _heading("planned", names)
+    rows = []
     for system in result.systems:
         cells = []
         for name in names:
@@ -133,33 +132,36 @@ def _slack(result: Result, slack: Sequence[Mapping[str, Any]]) -> list[str]:
             best = max(found, key=lambda part: found[part])
             over = f"{found[best] / found[1.0]:.2f}" if found[1.0] else "from none"
             cells.append("-" if len(found) == 1 else f"{best:.0%} ({over})")
-        lines.append(f"| {system.name} | " + " | ".join(cells) + " |")
-    return lines
+        rows.append([system.name, *cells])
+    return table(["planned", *names], rows)
 
 
 def _gains(result: Result, extra: Mapping[str, Any]) -> list[str]:
     names = [facts.name for facts in result.workloads]
-    lines = _heading(f"beyond `{BASELINE}`", names)
-    paper = " | ".join(f"{PAPER_GAIN[n]:+.0%}" if n in PAPER_GAIN else "-" for n in names)
-    lines.append(f"| *the paper's whole system* | {paper} |")
+    paper = [f"{PAPER_GAIN[n]:+.0%}" if n in PAPER_GAIN else "-" for n in names]
+    rows = [["*the paper's whole system*", *paper]]
     for system in result.systems:
         if system.name == BASELINE:
             continue
         gains = [gain(result, name, system.name) for name in names]
         cells = ["-" if each is None else f"{each:+.0%}" for each in gains]
-        lines.append(f"| {system.name} | " + " | ".join(cells) + " |")
+        rows.append([system.name, *cells])
     most = {
         name: extra["target_qps"][name] / base - 1
         for name in names
         if (base := qps_of(result, name, BASELINE))
     }
-    cells = [f"{most[name]:+.0%}" if name in most else "-" for name in names]
-    lines.append("| *no policy can keep more* | " + " | ".join(cells) + " |")
+    ceiling = [f"{most[name]:+.0%}" if name in most else "-" for name in names]
+    rows.append(["*no policy can keep more*", *ceiling])
     in_paper = {
         (row["workload"], row["policy"]): statistics.median(row["qps"])
         for row in extra["as_in_paper"]
     }
-    return [*lines, "", *(_verdict(result, name, most, in_paper) for name in names)]
+    return [
+        *table([f"beyond `{BASELINE}`", *names], rows),
+        "",
+        *(_verdict(result, name, most, in_paper) for name in names),
+    ]
 
 
 def _verdict(
@@ -204,10 +206,9 @@ def _as_in_paper(
 def _latencies(result: Result, extra: Mapping[str, Any], purpose: Purpose) -> list[str]:
     names = [facts.name for facts in result.workloads]
     at_rate = purpose == "at_capacity"
-    lines = _heading(
-        f"latency over alone, executing, {'at the rate' if at_rate else 'at half of it'}",
-        [*names, "the paper"] if at_rate else names,
-    )
+    first = f"latency over alone, executing, {'at the rate' if at_rate else 'at half of it'}"
+    heads = [first, *names, "the paper"] if at_rate else [first, *names]
+    rows = []
     for system in result.systems:
         cells = []
         for facts in result.workloads:
@@ -220,13 +221,13 @@ def _latencies(result: Result, extra: Mapping[str, Any], purpose: Purpose) -> li
         if at_rate:
             paper = PAPER_LATENCY.get(system.name)
             cells.append("-" if paper is None else f"{paper:g}")
-        lines.append(f"| {system.name} | " + " | ".join(cells) + " |")
-    return lines
+        rows.append([system.name, *cells])
+    return table(heads, rows)
 
 
 def _usage(result: Result, usage: Sequence[Mapping[str, Any]]) -> list[str]:
     names = [facts.name for facts in result.workloads]
-    lines = _heading(f"cores, and over `{BASELINE}`", [*names, "the paper"])
+    rows = []
     cores = {(each["workload"], each["policy"]): each["cores"] for each in usage}
     for system in result.systems:
         cells = []
@@ -235,13 +236,13 @@ def _usage(result: Result, usage: Sequence[Mapping[str, Any]]) -> list[str]:
             cells.append("-" if not ours or not base else f"{ours:.1f} ({ours / base - 1:+.0%})")
         paper = PAPER_USAGE.get(system.name)
         cells.append("-" if paper is None else f"{paper:+.0%}")
-        lines.append(f"| {system.name} | " + " | ".join(cells) + " |")
-    return lines
+        rows.append([system.name, *cells])
+    return table([f"cores, and over `{BASELINE}`", *names, "the paper"], rows)
 
 
 def _runs(result: Result, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     names = [facts.name for facts in result.workloads]
-    lines = _heading("conflicts, cores of a block", names)
+    rows = []
     found = {(each["workload"], each["policy"]): each for each in runs}
     for system in result.systems:
         cells = []
@@ -250,8 +251,8 @@ def _runs(result: Result, runs: Sequence[Mapping[str, Any]]) -> list[str]:
             cells.append(
                 "-" if run is None else f"{run['conflict_rate']:.1%}, {run['cores_per_block']:.1f}"
             )
-        lines.append(f"| {system.name} | " + " | ".join(cells) + " |")
-    return lines
+        rows.append([system.name, *cells])
+    return table(["conflicts, cores of a block", *names], rows)
 
 
 def _sweep(result: Result) -> list[str]:
@@ -263,7 +264,7 @@ def _sweep(result: Result) -> list[str]:
             if (qps := qps_of(result, trial.workload, trial.system))
         }
     )
-    lines = _heading("of its own rate " + ", ".join(f"{load:g}" for load in loads), names)
+    rows = []
     for system in result.systems:
         cells = []
         for name in names:
@@ -274,15 +275,16 @@ def _sweep(result: Result) -> list[str]:
                 if qps and (trial.workload, trial.system) == (name, system.name)
             }
             cells.append(", ".join(f"{shares[load]:.0%}" for load in loads if load in shares))
-        lines.append(f"| {system.name} | " + " | ".join(cells) + " |")
-    return lines
+        rows.append([system.name, *cells])
+    first = "of its own rate " + ", ".join(f"{load:g}" for load in loads)
+    return table([first, *names], rows)
 
 
 def _ablation(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     names = list(dict.fromkeys(row["workload"] for row in rows))
     cases = list(dict.fromkeys((row["policy"], row["setting"]) for row in rows))
     qps = {(row["workload"], row["policy"], row["setting"]): row["qps"] for row in rows}
-    lines = _heading("queries/s, and over the usual", names)
+    lines = []
     for policy, setting in cases:
         cells = []
         for name in names:
@@ -290,9 +292,5 @@ def _ablation(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             ours = qps[name, policy, setting]
             over = f" ({ours / usual - 1:+.0%})" if usual and setting else ""
             cells.append(f"{ours:.0f}{over}")
-        lines.append(f"| {policy} {setting or 'as usual'} | " + " | ".join(cells) + " |")
-    return lines
-
-
-def _heading(first: str, names: Sequence[str]) -> list[str]:
-    return [f"| {first} | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+        lines.append([f"{policy} {setting or 'as usual'}", *cells])
+    return table(["queries/s, and over the usual", *names], lines)

@@ -6,8 +6,8 @@ import statistics
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from veltair.eval.capacity.simulated_rates import FULL
-from veltair.eval.capacity.simulated_study import BASELINE, BY_TIME_LEFT
+from veltair.eval.capacity.simulated_study import BASELINE, BY_TIME_LEFT, FULL
+from veltair.eval.markdown import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ def speeds(rows: Sequence[Row], aims: Mapping[str, float]) -> list[str]:
         f"core computing from {computing[0]:g} to {computing[-1]:g} times as much, by one seed: "
         "the median, and in brackets the least and the most.",
         "",
-        *_table(["beyond `layer`", *names], _gain_rows(qps, names, computing, aims)),
+        *table(["beyond `layer`", *names], _gain_rows(qps, names, computing, aims)),
         "",
         *(_verdict(qps, name, computing, aims[name]) for name in names if name in aims),
         "",
@@ -49,26 +49,18 @@ def speeds(rows: Sequence[Row], aims: Mapping[str, float]) -> list[str]:
         f"Queries/s of `{BASELINE}` planned on the whole target and with its best slack, and of "
         f"`{BY_TIME_LEFT}`:",
         "",
-        *_table(["computing", *names], _rate_rows(qps, names, computing)),
+        *table(["computing", *names], _rate_rows(qps, names, computing)),
     ]
 
 
-def gains(
+def _gains(
     qps: Mapping[tuple[str, str, float], Row],
     workload: str,
     policy: str,
     planned: str,
     computing: Sequence[float],
 ) -> list[float]:
-    """What a policy keeps beyond the baseline, by speed; without those where one keeps none.
-
-    Args:
-        qps: rows by workload, policy and speed.
-        workload: its name.
-        policy: its name.
-        planned: `whole_qps` or `best_qps`, of both.
-        computing: speeds.
-    """
+    """What a policy keeps beyond the baseline, by speed; without those where one keeps none."""
     found = []
     for speed in computing:
         ours, base = (qps.get((workload, name, speed)) for name in (policy, BASELINE))
@@ -86,7 +78,7 @@ def _gain_rows(
     paper = [f"{aims[name]:+.0%}" if name in aims else "-" for name in names]
     found = [["*the paper's whole system*", *paper]]
     for policy, planned, how in _COMPARED:
-        cells = [_spread(gains(qps, name, policy, planned, computing)) for name in names]
+        cells = [_spread(_gains(qps, name, policy, planned, computing)) for name in names]
         if any(cell != "-" for cell in cells):
             found.append([f"`{policy}`, {how}", *cells])
     return found
@@ -103,7 +95,7 @@ def _verdict(
 ) -> str:
     said = []
     for planned, how in ((_WHOLE, "planned on the whole target"), (_BEST, "with its best slack")):
-        found = gains(qps, name, BY_TIME_LEFT, planned, computing)
+        found = _gains(qps, name, BY_TIME_LEFT, planned, computing)
         if found:
             reached = sum(gain >= aim for gain in found)
             median = statistics.median(found)
@@ -153,8 +145,3 @@ def _rate_rows(
             cells.append(", ".join(f"{rate:.0f}" for rate in rates))
         found.append([f"{speed:g}", *cells])
     return found
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    return lines + [f"| {' | '.join(row)} |" for row in rows]

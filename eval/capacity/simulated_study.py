@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from veltair.eval.capacity.simulated_machine import Run, SimulatedMachine
 
 BASELINE = "layer"
+FULL = "veltair"  # the paper's whole system
 BY_TIME_LEFT = "veltair-deadline"
 PLANNING_ANEW = ("deadline", BY_TIME_LEFT)  # on the time that is left
 PLANNED = (1.0, 0.85, 0.7, 0.6, 0.5, 0.4)  # parts of a target that the others may plan on
