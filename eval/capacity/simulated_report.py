@@ -10,7 +10,7 @@ from veltair.eval.capacity.simulated_latency import PAPER_LATENCY, latency_of
 from veltair.eval.capacity.simulated_rates import capacity_of, gain, qps_of
 from veltair.eval.capacity.simulated_speeds import speeds
 from veltair.eval.capacity.simulated_study import BASELINE, FULL, PLANNING_ANEW, USAGE_LOAD
-from veltair.eval.markdown import table
+from veltair.eval.page.markdown import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

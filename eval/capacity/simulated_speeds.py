@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from veltair.eval.capacity.simulated_study import BASELINE, BY_TIME_LEFT, FULL
-from veltair.eval.markdown import table
+from veltair.eval.page.markdown import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
