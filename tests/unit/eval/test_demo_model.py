@@ -1,4 +1,4 @@
-"""What the demo feeds a network, and how it fills in symbolic shapes."""
+"""What the demo feeds a network, how it fills in symbolic shapes, and what it asks of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from veltair.eval.demo import load_s, target_ns
 from veltair.eval.demo_model import prepare, sample, usual_shapes
 from veltair.runtime.errors import InputError
 from veltair.runtime.manifest import TensorSpec
@@ -74,3 +75,15 @@ def test_missing_file_is_named_before_anything_is_made(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.onnx: no such file.*resnet50"):
         prepare(str(tmp_path / "none.onnx"), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_target_that_the_machine_cannot_keep_is_not_asked_for() -> None:
+    assert target_ns(50_000_000, 25_000_000.0) == 50_000_000
+    assert target_ns(50_000_000, 98_000_000.0) == 392_000_000
+    assert target_ns(0, 98_000_000.0) == 392_000_000  # none of its own
+
+
+def test_slow_networks_are_loaded_for_longer() -> None:
+    assert load_s(1000.0) == 10
+    assert load_s(5.0) == 30
+    assert load_s(0.1) == 60
