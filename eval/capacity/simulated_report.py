@@ -284,7 +284,7 @@ def _ablation(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     names = list(dict.fromkeys(row["workload"] for row in rows))
     cases = list(dict.fromkeys((row["policy"], row["setting"]) for row in rows))
     qps = {(row["workload"], row["policy"], row["setting"]): row["qps"] for row in rows}
-    lines = []
+    shown = []
     for policy, setting in cases:
         cells = []
         for name in names:
@@ -292,5 +292,5 @@ def _ablation(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             ours = qps[name, policy, setting]
             over = f" ({ours / usual - 1:+.0%})" if usual and setting else ""
             cells.append(f"{ours:.0f}{over}")
-        lines.append([f"{policy} {setting or 'as usual'}", *cells])
-    return table(["queries/s, and over the usual", *names], lines)
+        shown.append([f"{policy} {setting or 'as usual'}", *cells])
+    return table(["queries/s, and over the usual", *names], shown)
