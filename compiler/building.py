@@ -13,7 +13,7 @@ from veltair.compiler.artifact_writer import digest
 from veltair.compiler.assemble import Assembler
 from veltair.compiler.graph import Graph
 from veltair.compiler.kernels.choices import Choice
-from veltair.compiler.kernels.spec import LANES, Kernel
+from veltair.compiler.kernels.spec import Kernel
 from veltair.compiler.lower import Request, lower
 from veltair.compiler.memory import check_memory
 from veltair.compiler.passes.allocation import Sizes
@@ -27,6 +27,7 @@ from veltair.compiler.search.twins import Choices, twins
 from veltair.compiler.search.variants import Found, SearchOptions, find_variants, report
 from veltair.runtime.manifest import (
     KERNELS_FILE,
+    LANES,
     WEIGHTS_FILE,
     Batch,
     FileDigest,

@@ -21,7 +21,6 @@ from veltair.compiler.building import Builder
 from veltair.compiler.fold import draws
 from veltair.compiler.front import Front, Source, read_graph
 from veltair.compiler.graph import Graph
-from veltair.compiler.kernels.spec import LANES
 from veltair.compiler.memory import explained_shortage
 from veltair.compiler.profile import doubt, measure_profile
 from veltair.compiler.progress import Progress
@@ -33,7 +32,7 @@ from veltair.compiler.spare import remove_spare
 from veltair.proxy.co_runners import BUBBLES, CoRunner
 from veltair.runtime.disturbance import Watch
 from veltair.runtime.errors import InputError, MismatchError, VeltairError
-from veltair.runtime.manifest import MANIFEST_FILE, SCHEMA, Isa, Manifest, read_manifest
+from veltair.runtime.manifest import LANES, MANIFEST_FILE, SCHEMA, Isa, Manifest, read_manifest
 from veltair.runtime.model import Model
 
 

@@ -13,11 +13,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from veltair.compiler.graph import Graph, Op
-from veltair.compiler.kernels.spec import LANES
 from veltair.compiler.lower import FREE_KINDS, Request, lower
 from veltair.compiler.passes.allocation import Sizes
 from veltair.compiler.passes.plan import Placement, Plan, plan_memory
-from veltair.runtime.manifest import ALIGNMENT_BYTES, ITEM_BYTES
+from veltair.runtime.manifest import ALIGNMENT_BYTES, ITEM_BYTES, LANES
 
 Run = tuple[int, int]  # requests from, and up to
 

@@ -9,10 +9,9 @@ import numpy as np
 import typer
 
 from veltair.compiler.binding import Array, Shape
-from veltair.compiler.kernels.spec import LANES
 from veltair.runtime.artifact import available_isa
 from veltair.runtime.errors import InputError
-from veltair.runtime.manifest import MOST_SAMPLES, Isa
+from veltair.runtime.manifest import LANES, MOST_SAMPLES, Isa
 
 Shapes = Annotated[
     list[str] | None,

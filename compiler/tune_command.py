@@ -12,7 +12,6 @@ from rich.console import Console
 
 from veltair.compiler.batching import Batcher
 from veltair.compiler.front import Source, read_graph
-from veltair.compiler.kernels.spec import LANES
 from veltair.compiler.log_warnings import told_warnings
 from veltair.compiler.lower import Request, lower
 from veltair.compiler.memory import check_memory, explained_shortage
@@ -40,7 +39,7 @@ from veltair.compiler.target_options import (
     parse_value,
 )
 from veltair.runtime.errors import InputError
-from veltair.runtime.manifest import Isa
+from veltair.runtime.manifest import LANES, Isa
 from veltair.runtime.progress_bar import Bar
 from veltair.runtime.scratch import scratch
 

@@ -30,8 +30,8 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from veltair import models
 from veltair.compiler import codegen
 from veltair.compiler.kernels import build_conv2d, build_matmul
-from veltair.compiler.kernels.spec import LANES, ConvSpec, Kernel, MatmulSpec, Step, View
-from veltair.runtime.manifest import compact_strides
+from veltair.compiler.kernels.spec import ConvSpec, Kernel, MatmulSpec, Step, View
+from veltair.runtime.manifest import LANES, compact_strides
 
 Array = npt.NDArray[np.float32]
 _RELU = (Step(kind="add", operand="channel"), Step(kind="relu"))

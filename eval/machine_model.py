@@ -60,7 +60,7 @@ def command(
     if not out.is_dir():
         raise InputError(f"--out {out}: no such folder; create it first")
     manifests = [read_manifest(resolve_folder(folder)) for folder in folders]
-    here = machine_measured_on(machine, (each.profile.processor for each in manifests), "--machine")
+    here = machine_measured_on(machine, (each.profile for each in manifests), "--machine")
     found_from = origin("machine_model")
     if fit:
         shares, samples = fitted_shares(manifests, here)

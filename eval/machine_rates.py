@@ -30,6 +30,7 @@ from veltair.proxy.topology import SharedCache, shared_cache
 from veltair.runtime import _native
 from veltair.runtime.errors import VeltairError
 from veltair.runtime.machine import cpu_flags, machine_facts
+from veltair.runtime.manifest import LANES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,7 +50,6 @@ _READ_BYTES = 64 << 20  # that one core reads a round, at least
 _L2_SIZES = 2  # of what is read from the L3
 _L3_SIZES = 4  # of what is read from memory
 _MOST_BYTES = 1 << 30
-_LANES: dict[Isa, int] = {"x86-64-v3": 8, "x86-64-v4": 16}
 _MOST_PIPES = 2  # for multiply-adds of full width; no x86-64 core has more
 
 
@@ -62,7 +62,7 @@ class Rates:
         Raises:
             InputError: no C++ compiler on this machine.
         """
-        self._lanes = _LANES[isa]
+        self._lanes = LANES[isa]
         self._peak_library = build_peak(isa, folder / "fma_peak.so")
         library = build("machine_rates.cc", folder / "machine_rates.so", *OPTIONS[isa])
         self._loops = ctypes.CDLL(str(library))
@@ -146,7 +146,7 @@ def measure_machine(folder: Path) -> Machine:
     if len(complexes) > 1:
         total_gbps = max(rates.reading(cpus, far_bytes), complex_gbps)
     base_ns, core_ns = launches(cpus)
-    lanes = _LANES[isa]
+    lanes = LANES[isa]
     return Machine(
         processor=Processor(
             name=str(facts["cpu"]),

@@ -190,8 +190,8 @@ def command(
     if not out.is_dir():
         raise InputError(f"--out {out}: no such folder; create it first")
     manifests = [_manifest(folder) for folder in folders]
-    cpus = [manifest.profile.processor for manifest in manifests]
-    here = machine_measured_on(measured_on, cpus, "--measured-on")
+    profiles = [manifest.profile for manifest in manifests]
+    here = machine_measured_on(measured_on, profiles, "--measured-on")
     machines = {name: find_machine(name, Path(), "machine") for name in shipped_machines()}
     shares = read_shares()
     models = []

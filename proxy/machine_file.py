@@ -21,6 +21,8 @@ from veltair.runtime.simulate.scenario import Section, parse_section, read_table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from veltair.runtime.manifest import Profile
+
 SHIPPED = Path(__file__).resolve().parent / "machines"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -157,13 +159,14 @@ def find_machine(name: str, folder: Path, field: str) -> Machine:
     return read_machine(folder / name)
 
 
-def machine_measured_on(name: str, cpus: Iterable[str], field: str) -> Machine:
+def machine_measured_on(name: str, profiles: Iterable[Profile], field: str) -> Machine:
     """Reads the machine that profiles were measured on.
 
     Args:
-        name: as `find_machine` takes it, from the working folder; empty: the shipped one whose
-            processor has the profiles' name.
-        cpus: names of the processors, by the profiles.
+        name: as `find_machine` takes it, from the working folder; empty: the shipped one that has
+            the profiles' processor and caches, since a virtual machine may name its processor by
+            its family only.
+        profiles: of the artifacts.
         field: what named it, for an error message.
 
     Raises:
@@ -171,16 +174,27 @@ def machine_measured_on(name: str, cpus: Iterable[str], field: str) -> Machine:
     """
     if name:
         return find_machine(name, Path(), field)
-    measured_on = sorted(set(cpus))
+    measured_on = {(each.processor, _caches_of(each)) for each in profiles}
     for shipped in shipped_machines():
         machine = read_machine(SHIPPED / f"{shipped}.toml")
-        if measured_on == [machine.processor.name]:
+        caches = machine.caches
+        if measured_on == {(machine.processor.name, (caches.l2_kib, caches.l3_mib))}:
             return machine
-    raise ConfigError(
-        f"the profiles were measured on {' and '.join(measured_on)}, and no machine that comes "
-        f"with the project is that; name one with {field} (`veltair machine -o FILE` writes one of "
-        "the machine at hand)"
+    texts = sorted(
+        f"{processor} (L2 {l2_kib:g} KiB, L3 {l3_mib:g} MiB)"
+        for processor, (l2_kib, l3_mib) in measured_on
     )
+    raise ConfigError(
+        f"the profiles were measured on {' and '.join(texts)}, and no machine that comes with the "
+        f"project is that; name one with {field} (`veltair machine -o FILE` writes one of the "
+        "machine at hand)"
+    )
+
+
+def _caches_of(profile: Profile) -> tuple[float, float]:
+    """KiB of a core's second cache and MiB of an L3; 0 where the profile doesn't say."""
+    l2_bytes, l3_bytes = (int(profile.machine.get(key, 0)) for key in ("l2_bytes", "l3_bytes"))
+    return l2_bytes / 1024, l3_bytes / (1 << 20)
 
 
 def read_machine(path: Path) -> Machine:

@@ -44,6 +44,7 @@ ITEM_BYTES = {
 }
 
 Isa = Literal["x86-64-v3", "x86-64-v4"]
+LANES: dict[str, int] = {"x86-64-v3": 8, "x86-64-v4": 16}  # 32-bit elements of a vector, by Isa
 Storage = Literal["input", "output", "weights", "arena", "bordered"]
 
 

@@ -12,11 +12,10 @@ import onnx
 import onnxruntime
 import pytest
 
-from veltair.compiler.kernels.spec import LANES
 from veltair.compiler.pipeline import CompileOptions, compile_model
 from veltair.compiler.reference import TOLERANCE, random_inputs, relative_difference
 from veltair.runtime.artifact import available_isa
-from veltair.runtime.manifest import Isa
+from veltair.runtime.manifest import LANES, Isa
 from veltair.runtime.model import Model
 
 

@@ -12,9 +12,9 @@ import tvm_ffi
 from tvm.tirx import PrimFunc
 
 from veltair.compiler import codegen
-from veltair.compiler.kernels.spec import LANES, View
+from veltair.compiler.kernels.spec import View
 from veltair.runtime.artifact import available_isa
-from veltair.runtime.manifest import compact_strides
+from veltair.runtime.manifest import LANES, compact_strides
 
 SENTINEL = np.float32(-12345.5)
 

@@ -14,9 +14,10 @@ from veltair.compiler.kernels.epilogue import Epilogue, suffix
 from veltair.compiler.kernels.loops import Buffer, Expr, Loops, load, splat
 from veltair.compiler.kernels.matmul import Plan
 from veltair.compiler.kernels.microkernel import accumulate, accumulators
-from veltair.compiler.kernels.spec import LANES, BatchMatmulSpec, Kernel, MatmulSpec
+from veltair.compiler.kernels.spec import BatchMatmulSpec, Kernel, MatmulSpec
 from veltair.compiler.kernels.tasks import split_index
 from veltair.compiler.kernels.tiling import choose_tile, chunks, spans
+from veltair.runtime.manifest import LANES
 
 
 def product_of(spec: BatchMatmulSpec) -> MatmulSpec:

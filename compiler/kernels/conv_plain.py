@@ -16,9 +16,10 @@ from tvm.tirx import PrimFunc
 from veltair.compiler.kernels.choices import PlainChoice, require
 from veltair.compiler.kernels.epilogue import Epilogue, suffix
 from veltair.compiler.kernels.loops import Expr, Loops, load, splat, strided_load
-from veltair.compiler.kernels.spec import LANES, ConvSpec, Kernel
+from veltair.compiler.kernels.spec import ConvSpec, Kernel
 from veltair.compiler.kernels.tasks import per_task, split_index
 from veltair.compiler.kernels.tiling import REGISTERS, divisor_at_most
+from veltair.runtime.manifest import LANES
 
 _CHANNELS, _VECTORS = 4, 3  # by rule: they fit the registers of every instruction set
 

@@ -14,8 +14,9 @@ from tvm import s_tir
 from tvm.sym import Analyzer
 from tvm.tirx import PrimFunc
 
-from veltair.compiler.kernels.spec import LANES, Kernel, TirSpec
+from veltair.compiler.kernels.spec import Kernel, TirSpec
 from veltair.compiler.kernels.tiling import divisors
+from veltair.runtime.manifest import LANES
 
 # Attribute of a function whose sums may be taken in any order; its loops say nothing about it.
 REASSOCIATE = "veltair.reassociate"

@@ -10,9 +10,10 @@ import numpy.typing as npt
 from veltair.compiler.kernels.choices import DepthwiseChoice, require
 from veltair.compiler.kernels.epilogue import Epilogue, pad_channels, suffix
 from veltair.compiler.kernels.loops import Buffer, Expr, Loops, Register, load
-from veltair.compiler.kernels.spec import LANES, ConvSpec, Kernel, WeightPacker
+from veltair.compiler.kernels.spec import ConvSpec, Kernel, WeightPacker
 from veltair.compiler.kernels.tasks import per_task, split_index
 from veltair.compiler.kernels.tiling import spans
+from veltair.runtime.manifest import LANES
 
 # Pixels accumulated together: enough independent chains for the multiply-adds' latency, while the
 # taps of a filter row stay in registers beside them.

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from veltair.compiler.kernels.choices import DirectChoice, require
-from veltair.compiler.kernels.spec import LANES, ConvSpec
+from veltair.compiler.kernels.spec import ConvSpec
 from veltair.compiler.kernels.tasks import per_task
 from veltair.compiler.kernels.tiling import (
     WEIGHT_BYTES_PER_CYCLE,
@@ -18,6 +18,7 @@ from veltair.compiler.kernels.tiling import (
     spans,
     total_cycles,
 )
+from veltair.runtime.manifest import LANES
 
 # Where the weights stream, a task has them all to itself as far as this many tasks remain.
 _STREAMING_TASKS = 16

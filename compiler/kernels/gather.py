@@ -6,8 +6,9 @@ from tvm import tirx
 
 from veltair.compiler.kernels.choices import RowsChoice
 from veltair.compiler.kernels.loops import Expr, Loops, load
-from veltair.compiler.kernels.spec import LANES, GatherSpec, Kernel
+from veltair.compiler.kernels.spec import GatherSpec, Kernel
 from veltair.compiler.kernels.tasks import per_task, rows_of, split_index
+from veltair.runtime.manifest import LANES
 
 
 def choice_of(spec: GatherSpec, isa: str) -> RowsChoice:

@@ -10,8 +10,9 @@ from veltair.compiler.kernels import vector_math as vm
 from veltair.compiler.kernels.choices import RowsChoice
 from veltair.compiler.kernels.epilogue import pad_channels
 from veltair.compiler.kernels.loops import Expr, Loops, fold_lanes, load, splat
-from veltair.compiler.kernels.spec import LANES, Kernel, LayerNormSpec
+from veltair.compiler.kernels.spec import Kernel, LayerNormSpec
 from veltair.compiler.kernels.tasks import per_task, rows_of
+from veltair.runtime.manifest import LANES
 
 _OPS_PER_VECTOR = 8  # of all three passes
 _CHAINS = 4  # partial sums that are added to in turn, for the addition's latency

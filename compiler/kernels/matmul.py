@@ -21,7 +21,7 @@ from veltair.compiler.kernels.microkernel import (
     accumulate,
     reduce_tiles,
 )
-from veltair.compiler.kernels.spec import LANES, Kernel, MatmulSpec
+from veltair.compiler.kernels.spec import Kernel, MatmulSpec
 from veltair.compiler.kernels.tasks import per_task, split_index
 from veltair.compiler.kernels.tiling import (
     WEIGHT_BYTES_PER_CYCLE,
@@ -32,6 +32,7 @@ from veltair.compiler.kernels.tiling import (
     spans,
     total_cycles,
 )
+from veltair.runtime.manifest import LANES
 
 # A chunk of weights is read by one task as far as this many tasks remain.
 _STREAMING_TASKS = 16

@@ -9,8 +9,9 @@ from tvm.tirx import PrimFunc
 
 from veltair.compiler.kernels.choices import RowsChoice
 from veltair.compiler.kernels.loops import Expr, Loops, load, splat
-from veltair.compiler.kernels.spec import LANES, Kernel, RelayoutSpec, View
+from veltair.compiler.kernels.spec import Kernel, RelayoutSpec, View
 from veltair.compiler.kernels.tasks import per_task, rows_of, split_index
+from veltair.runtime.manifest import LANES
 
 
 def choice_of(spec: RelayoutSpec, isa: str) -> RowsChoice:

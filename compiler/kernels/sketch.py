@@ -38,7 +38,8 @@ from veltair.compiler.kernels.default import (
     task_bytes,
     vectorise,
 )
-from veltair.compiler.kernels.spec import LANES, Kernel, TirSpec
+from veltair.compiler.kernels.spec import Kernel, TirSpec
+from veltair.runtime.manifest import LANES
 
 # Parts that a reduction is cut into where it is the only thing to cut.
 _PARTS = 16

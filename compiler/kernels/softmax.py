@@ -10,8 +10,9 @@ from tvm.tirx import PrimFunc
 from veltair.compiler.kernels import vector_math as vm
 from veltair.compiler.kernels.choices import RowsChoice
 from veltair.compiler.kernels.loops import Expr, Loops, Register, fold_lanes, load, splat
-from veltair.compiler.kernels.spec import LANES, Kernel, SoftmaxSpec
+from veltair.compiler.kernels.spec import Kernel, SoftmaxSpec
 from veltair.compiler.kernels.tasks import per_task, rows_of
+from veltair.runtime.manifest import LANES
 
 Combine = Callable[[Expr, Expr], Expr]
 

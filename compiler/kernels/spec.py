@@ -16,8 +16,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-LANES = {"x86-64-v4": 16, "x86-64-v3": 8}
-
 
 @dataclass(frozen=True, kw_only=True)
 class View:

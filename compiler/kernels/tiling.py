@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from veltair.compiler.kernels.spec import LANES
+from veltair.runtime.manifest import LANES
 
 REGISTERS = {"x86-64-v4": 32, "x86-64-v3": 16}
 _LATENCY_CYCLES = 4  # of one fused multiply-add

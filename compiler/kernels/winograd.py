@@ -22,7 +22,7 @@ from veltair.compiler.kernels.choices import UNROLL, WinogradChoice, require
 from veltair.compiler.kernels.epilogue import Epilogue, pad_channels, suffix
 from veltair.compiler.kernels.loops import Expr, Loops, load, splat
 from veltair.compiler.kernels.microkernel import Ahead, accumulate, accumulators
-from veltair.compiler.kernels.spec import LANES, ConvSpec, Kernel
+from veltair.compiler.kernels.spec import ConvSpec, Kernel
 from veltair.compiler.kernels.tasks import split_index
 from veltair.compiler.kernels.tiling import (
     WEIGHT_BYTES_PER_CYCLE,
@@ -35,6 +35,7 @@ from veltair.compiler.kernels.tiling import (
     total_cycles,
 )
 from veltair.compiler.kernels.winograd_transform import TRANSFORMS, Transform, combine
+from veltair.runtime.manifest import LANES
 
 # The least gain in estimated time that is worth the transforms' rounding.
 _MIN_GAIN = 1.15

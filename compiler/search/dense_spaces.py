@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from veltair.compiler.kernels import batch_matmul, direct_plan, winograd
 from veltair.compiler.kernels.choices import DirectChoice, MatmulChoice
-from veltair.compiler.kernels.spec import LANES, BatchMatmulSpec, ConvSpec, MatmulSpec
+from veltair.compiler.kernels.spec import BatchMatmulSpec, ConvSpec, MatmulSpec
 from veltair.compiler.kernels.tiling import (
     MAX_BLOCKS,
     REGISTERS,
@@ -26,6 +26,7 @@ from veltair.compiler.kernels.tiling import (
 )
 from veltair.compiler.kernels.winograd_transform import TRANSFORMS
 from veltair.compiler.search.candidates import MOST_BEHIND, Candidate, near_best, on_cores
+from veltair.runtime.manifest import LANES
 
 # An algorithm whose estimate is this far behind another's is dropped.
 _MOST_BEHIND_ALGORITHM = 4.0

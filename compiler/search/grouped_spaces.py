@@ -7,7 +7,7 @@ import math
 
 from veltair.compiler.kernels import conv_plain, depthwise
 from veltair.compiler.kernels.choices import DepthwiseChoice, PlainChoice
-from veltair.compiler.kernels.spec import LANES, ConvSpec
+from veltair.compiler.kernels.spec import ConvSpec
 from veltair.compiler.kernels.tiling import divisors, spans
 from veltair.compiler.search.candidates import (
     MOST_BEHIND,
@@ -15,6 +15,7 @@ from veltair.compiler.search.candidates import (
     near_best,
     on_cores,
 )
+from veltair.runtime.manifest import LANES
 
 
 def depthwise_candidates(spec: ConvSpec, isa: str, cores: int) -> tuple[list[Candidate], int]:

@@ -30,7 +30,6 @@ from veltair.compiler.kernels.choices import (
     require,
 )
 from veltair.compiler.kernels.spec import (
-    LANES,
     GatherSpec,
     Kernel,
     LayerNormSpec,
@@ -42,6 +41,7 @@ from veltair.compiler.kernels.spec import (
 )
 from veltair.compiler.kernels.tasks import rows_of
 from veltair.compiler.kernels.tiling import divisors, spans
+from veltair.runtime.manifest import LANES
 
 RowsSpec = LrnSpec | SoftmaxSpec | LayerNormSpec | GatherSpec | RelayoutSpec
 

@@ -36,7 +36,7 @@ from veltair.proxy.machine_file import Machine, find_machine, machine_measured_o
 from veltair.runtime.artifact import resolve_folder
 from veltair.runtime.errors import InputError
 from veltair.runtime.files import write_whole
-from veltair.runtime.manifest import Manifest, read_manifest
+from veltair.runtime.manifest import LANES, Manifest, read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,12 +96,13 @@ def command(
     asked = [read_workload(name).facts(QOS) for name in _words(workloads)]
     studied = [facts for facts in asked if facts.name in _words(ablations)]
     _check_models(asked, manifests)
-    cpus = [manifest.profile.processor for manifest in manifests.values()]
+    _check_isa(manifests, there, machine)
+    profiles = [manifest.profile for manifest in manifests.values()]
     simulated = SimulatedMachine(
         manifests,
         there,
         machine,
-        machine_measured_on(measured_on, cpus, "--measured-on"),
+        machine_measured_on(measured_on, profiles, "--measured-on"),
         PointStore(scratch / "points"),
         percentile=percentile,
     )
@@ -224,6 +225,17 @@ def _check_models(asked: Sequence[WorkloadFacts], manifests: Mapping[str, Manife
             raise InputError(
                 f"--workloads {facts.name}: no artifact of {', '.join(missing)} is given; compile "
                 f"one with `veltair compile {missing[0]} -o DIR` and name its folder"
+            )
+
+
+def _check_isa(manifests: Mapping[str, Manifest], machine: Machine, named: str) -> None:
+    lanes = machine.processor.vector_lanes
+    for manifest in manifests.values():
+        if LANES[manifest.isa] > lanes:
+            raise InputError(
+                f"{manifest.name}: compiled for {manifest.isa}, vectors of {LANES[manifest.isa]} "
+                f"elements, and --machine {named} has vectors of {lanes}; give an artifact that it "
+                "can run, e.g. of `veltair compile --isa x86-64-v3`, or another machine"
             )
 
 

@@ -9,7 +9,6 @@ import onnx
 import pytest
 from compiling import check_outputs
 
-from veltair.compiler.kernels.spec import LANES
 from veltair.models import (
     bert,
     densenet,
@@ -23,7 +22,7 @@ from veltair.models import (
 from veltair.models.builder import GraphBuilder
 from veltair.models.efficientnet import Stage
 from veltair.models.transformer import TransformerBuilder
-from veltair.runtime.manifest import Isa
+from veltair.runtime.manifest import LANES, Isa
 
 
 def efficientnet_b0() -> onnx.ModelProto:

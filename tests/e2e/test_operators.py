@@ -16,10 +16,9 @@ import pytest
 from compiling import check_outputs, compiled
 from onnx import TensorProto, helper, numpy_helper
 
-from veltair.compiler.kernels.spec import LANES
 from veltair.runtime.artifact import available_isa
 from veltair.runtime.errors import UnsupportedOperatorError
-from veltair.runtime.manifest import Isa
+from veltair.runtime.manifest import LANES, Isa
 
 
 class GraphOf:

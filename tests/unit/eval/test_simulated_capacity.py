@@ -367,3 +367,19 @@ def test_a_workload_without_its_artifacts_says_how_to_compile(tmp_path: Path) ->
     tiny(tmp_path)
     with pytest.raises(InputError, match="veltair compile resnet50"):
         command([tmp_path / "tiny"], out=tmp_path / "out", workloads="medium", policies="layer")
+
+
+def test_an_artifact_that_the_machine_cannot_run_is_refused(tmp_path: Path) -> None:
+    tiny(tmp_path)
+    (tmp_path / "small.toml").write_text(WORKLOAD)
+    narrow = parse_machine(machine_table()).changed("processor.vector_lanes", 4)
+    (tmp_path / "mine.toml").write_text(to_toml(narrow, "Made up."))
+    with pytest.raises(
+        InputError, match=r"tiny: compiled for x86-64-v3, .* of 4; give an artifact"
+    ):
+        command(
+            [tmp_path / "tiny"],
+            out=tmp_path / "out",
+            machine=str(tmp_path / "mine.toml"),
+            workloads=str(tmp_path / "small.toml"),
+        )

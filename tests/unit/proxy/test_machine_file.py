@@ -6,8 +6,9 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from factories import machine_table
+from factories import disturbed_profile, machine_table
 
 from veltair.proxy.machine_file import (
     FIGURES,
@@ -20,10 +21,15 @@ from veltair.proxy.machine_file import (
     to_toml,
 )
 from veltair.runtime.errors import ConfigError
+from veltair.runtime.manifest import Profile
 
 
 @pytest.mark.parametrize(
-    "name", ["threadripper_3990x", "epyc_9654", "xeon_8480", "amd_epyc_vm", "intel_xeon_vm"]
+    "name",
+    [
+        *("threadripper_3990x", "epyc_9654", "xeon_8480"),
+        *("amd_epyc_vm", "amd_epyc_zen1_vm", "intel_xeon_vm"),
+    ],
 )
 def test_what_ships_has_a_source_for_each_figure(name: str) -> None:
     machine = find_machine(name, Path(), "machine")
@@ -49,16 +55,35 @@ def test_published_processors_are_those(name: str, cores: int, l3_mib: int, gflo
     assert machine.complex_cores * core.complexes == cores
 
 
-def test_the_machine_of_profiles_is_found_by_their_processor(tmp_path: Path) -> None:
-    found = machine_measured_on("", ["AMD EPYC", "AMD EPYC"], "--machine")
-    assert found == find_machine("amd_epyc_vm", Path(), "machine")
+def profile_on(cpu: str, l2_kib: int, l3_mib: int) -> Profile:
+    machine: dict[str, str | int] = {"cpu": cpu, "l2_bytes": l2_kib << 10, "l3_bytes": l3_mib << 20}
+    return msgspec.structs.replace(disturbed_profile(), machine=machine)
+
+
+@pytest.mark.parametrize(
+    ("l2_kib", "l3_mib", "name"), [(1024, 32, "amd_epyc_vm"), (512, 8, "amd_epyc_zen1_vm")]
+)
+def test_the_machine_of_profiles_is_found_by_processor_and_caches(
+    l2_kib: int, l3_mib: int, name: str
+) -> None:
+    # Virtual machines on either generation call the processor the same.
+    found = machine_measured_on("", [profile_on("AMD EPYC", l2_kib, l3_mib)] * 2, "--machine")
+    assert found == find_machine(name, Path(), "machine")
+
+
+def test_profiles_of_no_shipped_machine_ask_for_its_file(tmp_path: Path) -> None:
+    zen4 = profile_on("AMD EPYC", 1024, 32)
     path = tmp_path / "mine.toml"
     path.write_text(to_toml(parse_machine(machine_table()), "Made up."))
-    assert machine_measured_on(str(path), ["AMD EPYC"], "--machine") == read_machine(path)
-    with pytest.raises(ConfigError, match=r"on Z80, and no machine .*--machine"):
-        machine_measured_on("", ["Z80"], "--machine")
-    with pytest.raises(ConfigError, match="AMD EPYC and Z80"):
-        machine_measured_on("", ["Z80", "AMD EPYC"], "--machine")
+    assert machine_measured_on(str(path), [zen4], "--machine") == read_machine(path)
+    with pytest.raises(ConfigError, match=r"on Z80 \(L2 0 KiB, .*, and no machine .*--machine"):
+        machine_measured_on("", [profile_on("Z80", 0, 0)], "--machine")
+    with pytest.raises(ConfigError, match=r"on AMD EPYC \(L2 1024 KiB, L3 4 MiB\), and no machine"):
+        machine_measured_on("", [profile_on("AMD EPYC", 1024, 4)], "--machine")
+    with pytest.raises(ConfigError, match=r"AMD EPYC \(.*\) and Z80"):
+        machine_measured_on("", [profile_on("Z80", 0, 0), zen4], "--machine")
+    with pytest.raises(ConfigError, match=r"on test \(L2 0 KiB, L3 0 MiB\)"):
+        machine_measured_on("", [disturbed_profile()], "--machine")
 
 
 def test_a_file_that_was_written_is_read_again(tmp_path: Path) -> None:

@@ -21,11 +21,12 @@ from veltair.compiler.kernels.choices import (
     WinogradChoice,
 )
 from veltair.compiler.kernels.sketch import sketches
-from veltair.compiler.kernels.spec import LANES, ConvSpec, Kernel, Step, TirSpec
+from veltair.compiler.kernels.spec import ConvSpec, Kernel, Step, TirSpec
 from veltair.compiler.search.example import make_example
 from veltair.compiler.search.key import Spec, key_of
 from veltair.compiler.search.proposal import draw_order, missing_trials, propose
 from veltair.compiler.search.spaces import build, check, default_choice, space_of
+from veltair.runtime.manifest import LANES
 
 ISAS = ["x86-64-v4", "x86-64-v3"]
 
