@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from veltair.compiler.target_options import choose_isa
+from veltair.compiler.target_options import IsaName, choose_isa
 from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.children import stopped_by_signals
 from veltair.eval.networks import choose_networks, compile_network, export
@@ -22,17 +22,18 @@ from veltair.eval.record import check_writable, write_result
 def command(
     folder: Annotated[Path, typer.Argument(help="Gets NAME.onnx and NAME/, a repository each.")],
     networks: Annotated[str, typer.Option(help="All that there are, if not set.")] = "",
+    isa: IsaName = "auto",
     json_file: Annotated[Path | None, typer.Option("--json", help="Where to save it.")] = None,
 ) -> None:
     """Measure what compiling the networks takes."""
     names = choose_networks(networks)
     check_writable(json_file)
-    isa = choose_isa("auto")
+    chosen = choose_isa(isa)
     made: dict[str, dict[str, Any]] = {}
-    result = origin("bench_compile") | {"isa": isa, "networks": made}
+    result = origin("bench_compile") | {"isa": chosen, "networks": made}
     with stopped_by_signals():
         for name in names:
-            compiled = compile_network(name, export(name, folder), isa, folder / name)
+            compiled = compile_network(name, export(name, folder), chosen, folder / name)
             made[name] = asdict(compiled)
             print(
                 f"{name}: {compiled.wall_ns / 1e9:.1f} s, {compiled.peak_bytes / 1e9:.2f} GB, "
