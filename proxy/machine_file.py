@@ -174,27 +174,27 @@ def machine_measured_on(name: str, profiles: Iterable[Profile], field: str) -> M
     """
     if name:
         return find_machine(name, Path(), field)
-    measured_on = {(each.processor, _caches_of(each)) for each in profiles}
+    measured_on = sorted({measured_text(each) for each in profiles})
     for shipped in shipped_machines():
         machine = read_machine(SHIPPED / f"{shipped}.toml")
         caches = machine.caches
-        if measured_on == {(machine.processor.name, (caches.l2_kib, caches.l3_mib))}:
+        if measured_on == [_text(machine.processor.name, caches.l2_kib, caches.l3_mib)]:
             return machine
-    texts = sorted(
-        f"{processor} (L2 {l2_kib:g} KiB, L3 {l3_mib:g} MiB)"
-        for processor, (l2_kib, l3_mib) in measured_on
-    )
     raise ConfigError(
-        f"the profiles were measured on {' and '.join(texts)}, and no machine that comes with the "
-        f"project is that; name one with {field} (`veltair machine -o FILE` writes one of the "
-        "machine at hand)"
+        f"the profiles were measured on {' and '.join(measured_on)}, and no machine that comes "
+        f"with the project is that; name one with {field} (`veltair machine -o FILE` writes one of "
+        "the machine at hand)"
     )
 
 
-def _caches_of(profile: Profile) -> tuple[float, float]:
-    """KiB of a core's second cache and MiB of an L3; 0 where the profile doesn't say."""
+def measured_text(profile: Profile) -> str:
+    """Names the processor that a profile was measured on, with its caches; 0 is not known."""
     l2_bytes, l3_bytes = (int(profile.machine.get(key, 0)) for key in ("l2_bytes", "l3_bytes"))
-    return l2_bytes / 1024, l3_bytes / (1 << 20)
+    return _text(profile.processor, l2_bytes / 1024, l3_bytes / (1 << 20))
+
+
+def _text(processor: str, l2_kib: float, l3_mib: float) -> str:
+    return f"{processor} (L2 {l2_kib:g} KiB, L3 {l3_mib:g} MiB)"
 
 
 def read_machine(path: Path) -> Machine:

@@ -32,7 +32,12 @@ from veltair.eval.capacity.simulated_study import (
 from veltair.eval.capacity.workloads import WORKLOADS, read_workload
 from veltair.eval.points import PointStore
 from veltair.eval.record import SIMULATING, write_result
-from veltair.proxy.machine_file import Machine, find_machine, machine_measured_on
+from veltair.proxy.machine_file import (
+    Machine,
+    find_machine,
+    machine_measured_on,
+    measured_text,
+)
 from veltair.runtime.artifact import resolve_folder
 from veltair.runtime.errors import InputError
 from veltair.runtime.files import write_whole
@@ -109,7 +114,12 @@ def command(
     plan = Plan(seeds=seeds, rarest=rarest, queries=queries)
     study = Study(simulated, plan)
     names = list(dict.fromkeys([BASELINE, *_words(policies)]))
-    settings = asdict(plan) | {"policies": names, "machine": machine, "measured_on": measured_on}
+    settings = asdict(plan) | {
+        "policies": names,
+        "machine": machine,
+        "measured_on": sorted({measured_text(profile) for profile in profiles}),
+        "isa": sorted({manifest.isa for manifest in manifests.values()}),
+    }
     compared = _compared(study, asked, names)
     whole = Result(
         origin=found_from | {"machine": there.processor.name},

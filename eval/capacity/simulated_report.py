@@ -37,7 +37,9 @@ def report(result: Result, extra: Mapping[str, Any]) -> str:
         f"{result.origin['machine']} as `proxy/machines` describes it: times from the machine "
         "model and our own versions of the layers, targets from the paper's table 2. Rates are the "
         f"highest at which {result.percentile:g} % of each model's queries are in time, medians "
-        f"over {result.plan['seeds']} seeds. Nothing here was measured on such a machine.",
+        f"over {result.plan['seeds']} seeds. The artifacts are for "
+        f"{' and '.join(result.plan['isa'])}, with profiles measured on "
+        f"{' and '.join(result.plan['measured_on'])}. Nothing here was measured on such a machine.",
         "",
         "## Rates",
         "",

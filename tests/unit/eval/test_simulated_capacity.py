@@ -240,6 +240,7 @@ def test_the_command_writes_a_result_and_a_page(
     assert {each["question"] for each in extra["ablations"]} == set(questions(MACHINE))
     assert page == report(result, extra)
     assert "| veltair |" in page
+    assert "for x86-64-v3, with profiles measured on test (L2 0 KiB, L3 0 MiB)." in page
     assert page.count("## Slack") == 1
     assert "small: no rate to compare." in page
     assert page.count("| *no policy can keep more* | +") == 1
