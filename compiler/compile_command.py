@@ -60,6 +60,15 @@ def command(
     variants: Annotated[
         int, typer.Option(help="Most versions of a layer that are kept.", min=1)
     ] = 5,
+    cores: Annotated[
+        int | None,
+        typer.Option(
+            help="Of the machine that it is for: with more than there are here, versions are "
+            "chosen by what their tasks would take there.  [default: this machine's]",
+            min=1,
+            max=4096,
+        ),
+    ] = None,
     qos_share: Annotated[
         str, typer.Option(help="A layer's part of the target: by flops or by measured time.")
     ] = "flops",
@@ -101,6 +110,7 @@ def command(
         co_runner=choose_co_runner(co_runner),
         trials=trials,
         variants=variants,
+        cores=cores,
         qos_share=_choose_share(qos_share),
         log=log,
         shipped_logs=shipped_logs,

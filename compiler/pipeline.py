@@ -27,7 +27,7 @@ from veltair.compiler.progress import Progress
 from veltair.compiler.reference import Reference, answered, check, reference_run
 from veltair.compiler.search.log import log_place
 from veltair.compiler.search.samples import QosShare, SearchReport
-from veltair.compiler.search.variants import SearchOptions
+from veltair.compiler.search.variants import SearchOptions, usable_cores
 from veltair.compiler.spare import remove_spare
 from veltair.proxy.co_runners import BUBBLES, CoRunner
 from veltair.runtime.disturbance import Watch
@@ -55,6 +55,7 @@ class CompileOptions:
         co_runner: what they are made with.
         trials: samples that each layer shall have; what the tuning logs lack is searched.
         variants: most that are kept of a layer.
+        cores: of the machine that it is for; None: this one.
         qos_share: how the target is divided among the layers.
         log: the user's tuning log; the usual place if not given.
         shipped_logs: whether the logs that come with the package are read too.
@@ -78,6 +79,7 @@ class CompileOptions:
     co_runner: CoRunner = BUBBLES
     trials: int = 0
     variants: int = 5
+    cores: int | None = None
     qos_share: QosShare = "flops"
     log: Path | None = None
     shipped_logs: bool = True
@@ -99,6 +101,7 @@ class CompileOptions:
             qos_share=self.qos_share,
             logs=log_place(self.isa, self.name, self.log, shipped=self.shipped_logs),
             jobs=self.jobs,
+            cores=self.cores or usable_cores(),
         )
 
     @property
@@ -290,7 +293,8 @@ def _compile_into(
     )
     processor_s = (time.monotonic_ns() - begun_ns) / 1e9 * (os.cpu_count() or 1)
     doubted, searched = doubt(watch.seen(), processor_s), built.search
-    if not doubted:  # what a busy machine measured is no reason to remove anything
+    # What a busy machine measured is no reason to remove anything, nor what too small a one did.
+    if not doubted and options.search.cores <= usable_cores():
         manifest, searched = remove_spare(folder, manifest, searched)
     _write_manifest(folder, manifest)
     return replace(result, manifest=manifest, doubt=doubted, search=searched)

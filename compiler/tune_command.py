@@ -24,6 +24,7 @@ from veltair.compiler.search.variants import (
     known_records,
     search_missing,
     tasks_of,
+    usable_cores,
 )
 from veltair.compiler.target_options import (
     Batches,
@@ -76,6 +77,7 @@ def command(
         qos_share="flops",
         logs=log_place(chosen, check_name(model.stem), log, shipped=shipped_logs),
         jobs=jobs or default_jobs(),
+        cores=usable_cores(),
     )
     source = Source(
         path=model,

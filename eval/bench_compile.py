@@ -23,6 +23,9 @@ def command(
     folder: Annotated[Path, typer.Argument(help="Gets NAME.onnx and NAME/, a repository each.")],
     networks: Annotated[str, typer.Option(help="All that there are, if not set.")] = "",
     isa: IsaName = "auto",
+    cores: Annotated[
+        int | None, typer.Option(min=1, max=4096, help="As `veltair compile` has it.")
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Where to save it.")] = None,
 ) -> None:
     """Measure what compiling the networks takes."""
@@ -31,9 +34,10 @@ def command(
     chosen = choose_isa(isa)
     made: dict[str, dict[str, Any]] = {}
     result = origin("bench_compile") | {"isa": chosen, "networks": made}
+    options = () if cores is None else ("--cores", str(cores))
     with stopped_by_signals():
         for name in names:
-            compiled = compile_network(name, export(name, folder), chosen, folder / name)
+            compiled = compile_network(name, export(name, folder), chosen, folder / name, options)
             made[name] = asdict(compiled)
             print(
                 f"{name}: {compiled.wall_ns / 1e9:.1f} s, {compiled.peak_bytes / 1e9:.2f} GB, "

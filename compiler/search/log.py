@@ -81,11 +81,33 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
         Only of one that did not fail.
         """
-        extent = _EXTENT.search(self.id)
+        extent = self._extent
         if extent is None:
             return 0.0
         fewest = min(self.ns)
-        return self.ns[fewest] * fewest / int(extent[1])
+        return self.ns[fewest] * fewest / extent
+
+    def for_cores(self, cores: int) -> Record:
+        """The record for a machine of so many cores.
+
+        What was measured on more is left out, but for the least. Where it was measured on fewer
+        only, the time on all is estimated: its tasks take as long there, and go round as often as
+        its extent makes them; where the id has no extent it divides evenly.
+        """
+        if not self.ns:
+            return self
+        ns = {count: time for count, time in self.ns.items() if count <= max(cores, min(self.ns))}
+        most = max(ns)
+        if most < cores:
+            extent = self._extent
+            rounds = (cores, most) if extent is None else (-(-extent // most), -(-extent // cores))
+            ns[cores] = max(round(ns[most] * rounds[1] / rounds[0]), 1)
+        return msgspec.structs.replace(self, ns=ns)
+
+    @property
+    def _extent(self) -> int | None:
+        found = _EXTENT.search(self.id)
+        return None if found is None else int(found[1])
 
 
 class _Version(msgspec.Struct):

@@ -53,6 +53,7 @@ class SearchOptions:
         qos_share: how it is divided among the layers.
         logs: where samples are read and written.
         jobs: candidates built at once.
+        cores: of the machine that it is for.
     """
 
     isa: str
@@ -62,6 +63,7 @@ class SearchOptions:
     qos_share: QosShare
     logs: LogPlace
     jobs: int
+    cores: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +108,7 @@ def spec_of(request: Request) -> Spec | None:
 
 def tasks_of(requests: Sequence[Request], isa: str) -> dict[str, Task]:
     """One task for each structural key, the costliest layers first."""
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     flops: dict[str, int] = {}
     tasks: dict[str, Task] = {}
     for request in requests:
@@ -129,9 +131,14 @@ def tasks_of(requests: Sequence[Request], isa: str) -> dict[str, Task]:
     return {key: tasks[key] for key in sorted(tasks, key=lambda key: -flops[key])}
 
 
+def usable_cores() -> int:
+    """Cores of this process."""
+    return len(os.sched_getaffinity(0))
+
+
 def core_counts() -> tuple[int, ...]:
     """What samples are measured on: one core, and all of this process."""
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     return (1, cores) if cores > 1 else (1,)
 
 
@@ -252,7 +259,9 @@ def _choose(
         key = "" if spec is None else key_of(spec, options.isa)
         keys.append(key if key in tasks else "")
     of_layer = [_unique_ids(records.get(key, ())) for key in keys]
-    measured = [[_measured(r) for r in of if r.status == "ok"] for of in of_layer]
+    measured = [
+        [_measured(r.for_cores(options.cores)) for r in of if r.status == "ok"] for of in of_layer
+    ]
     weights = [float(request.flops) for request in requests]
     if options.qos_share == "measured":
         best_ns = [min((m.solo_ns for m in of), default=0) for of in measured]
@@ -332,8 +341,9 @@ def _elsewhere(records: Sequence[Record]) -> str:
 def _sample(record: Record, selection: Selection | None) -> Sample:
     frontier = {m.choice for m in selection.frontier} if selection else set()
     chosen = {m.choice for m in selection.chosen} if selection else set()
+    within = {m.choice for m in selection.within} if selection else set()
     limit_ns = selection.limit_ns if selection else 0
-    late = record.status == "ok" and record.solo_ns > limit_ns
+    late = record.status == "ok" and record.choice not in within
     return Sample(
         id=record.id,
         algorithm=str(record.choice.__struct_config__.tag),
