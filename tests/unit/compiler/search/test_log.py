@@ -69,6 +69,28 @@ def test_a_variants_id_says_how_short_its_tasks_are(
     assert record(id=id_, ns=ns).task_ns == task_ns
 
 
+@pytest.mark.parametrize(
+    ("id_", "ns", "cores", "expected"),
+    [
+        ("conv_p8", {1: 800, 2: 500}, 2, {1: 800, 2: 500}),
+        ("conv_p8", {1: 800, 2: 500}, 1, {1: 800}),
+        ("conv_p8", {2: 500, 4: 300}, 1, {2: 500}),  # the least that there is
+        ("conv_p8", {1: 800, 2: 500}, 8, {1: 800, 2: 500, 8: 125}),  # four rounds become one
+        ("conv_p8", {1: 800, 2: 500}, 64, {1: 800, 2: 500, 64: 125}),  # and no less than one
+        ("conv_p8", {1: 800, 2: 500}, 7, {1: 800, 2: 500, 7: 250}),  # one core has two
+        ("conv_p2_bias", {1: 800, 2: 500}, 64, {1: 800, 2: 500, 64: 500}),
+        ("relayout", {1: 800, 2: 500}, 8, {1: 800, 2: 500, 8: 125}),
+        ("", {}, 8, {}),
+    ],
+)
+def test_a_record_for_another_number_of_cores(
+    id_: str, ns: dict[int, int], cores: int, expected: dict[int, int]
+) -> None:
+    measured = record(id=id_, ns=ns)
+    assert measured.for_cores(cores) == record(id=id_, ns=expected)
+    assert measured.ns == ns
+
+
 def test_no_file_is_an_empty_log(tmp_path: Path) -> None:
     assert quietly(tmp_path / "none.jsonl") == []
 
