@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +23,13 @@ from veltair.compiler.sample_wise import Planned, arrange, eligible
 from veltair.compiler.search.samples import SEARCH_FILE, SearchReport
 from veltair.compiler.search.spaces import build
 from veltair.compiler.search.twins import Choices, twins
-from veltair.compiler.search.variants import Found, SearchOptions, find_variants, report
+from veltair.compiler.search.variants import (
+    Found,
+    SearchOptions,
+    find_variants,
+    report,
+    usable_cores,
+)
 from veltair.runtime.manifest import (
     KERNELS_FILE,
     LANES,
@@ -161,7 +166,7 @@ class Builder:
 
 def _threads() -> tuple[int, ...]:
     """Of the versions of what falls back: one, two, four, ... all cores."""
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     return tuple(sorted({cores, *(1 << i for i in range(cores.bit_length()) if 1 << i <= cores)}))
 
 
