@@ -87,27 +87,31 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         fewest = min(self.ns)
         return self.ns[fewest] * fewest / extent
 
-    def for_cores(self, cores: int) -> Record:
-        """The record for a machine of so many cores.
+    def for_cores(self, cores: int) -> tuple[int, ...]:
+        """Times alone on 1, 2, 4, ... cores of a machine of so many, and on all of them, ns.
 
-        What was measured on more is left out, but for the least. Where it was measured on fewer
-        only, the time on all is estimated: its tasks take as long there, and go round as often as
-        its extent makes them; where the id has no extent it divides evenly.
+        What wasn't measured is estimated from the next smaller count that was, or from the least:
+        the tasks take as long there, and go round as often as the extent makes them; where the id
+        has no extent the work divides evenly. Empty where it failed.
         """
-        if not self.ns:
-            return self
-        ns = {count: time for count, time in self.ns.items() if count <= max(cores, min(self.ns))}
-        most = max(ns)
-        if most < cores:
-            extent = self._extent
-            rounds = (cores, most) if extent is None else (-(-extent // most), -(-extent // cores))
-            ns[cores] = max(round(ns[most] * rounds[1] / rounds[0]), 1)
-        return msgspec.structs.replace(self, ns=ns)
+        return tuple(self._time_on(count) for count in _core_counts(cores)) if self.ns else ()
+
+    def _time_on(self, cores: int) -> int:
+        nearest = max((count for count in self.ns if count <= cores), default=min(self.ns))
+        extent = self._extent
+        before, after = nearest, cores
+        if extent is not None:
+            before, after = -(-extent // cores), -(-extent // nearest)
+        return max(round(self.ns[nearest] * before / after), 1)
 
     @property
     def _extent(self) -> int | None:
         found = _EXTENT.search(self.id)
         return None if found is None else int(found[1])
+
+
+def _core_counts(cores: int) -> list[int]:
+    return [1 << power for power in range((cores - 1).bit_length())] + [cores]
 
 
 class _Version(msgspec.Struct):

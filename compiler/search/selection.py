@@ -3,16 +3,19 @@
 Reference: VELTAIR, section 4.1, Algorithm 1, lines 3 and 5 to 10.
 
 Differs: the fastest sample, or one as fast of shorter tasks, is always among the chosen, and the
-first of them: a model alone on its machine must not pay for the versions. The paper's frontier
-holds the least of parallelism and block size among what meets the QoS, and nothing in it keeps the
-fastest. Where no sample meets the QoS, or there is none to meet, those near the fastest stand in
-for those within it.
+first of them: a model alone on its machine must not pay for the versions. Next to it are those
+without which some number of cores would be slow: few large tasks are best on few cores, and don't
+divide among many; and, where another machine was measured, the next fastest, which may be the
+fastest here. The paper's frontier holds the least of parallelism and block size among what meets
+the QoS, and nothing in it keeps the fastest. Where no sample meets the QoS, or there is none to
+meet, those near the fastest stand in for those within it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 from veltair.compiler.kernels.choices import Choice
 
@@ -25,6 +28,8 @@ _AS_FAST = 1.03
 _SHORT_TASK_NS = 100_000
 # Where none meets the QoS, those this near to the fastest are kept.
 _NEAR_FASTEST = 1.1
+# What the chosen may take more than the fastest of all on any number of cores, alone.
+_MOST_LOSS = 1.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,18 +40,26 @@ class Measured:
         choice: the kernel's decisions.
         parallelism: parallel extent times unroll factor.
         block_bytes: working set of the cache tile.
-        solo_ns: time alone on all cores.
-        mean_ns: geometric mean of the times alone over the core counts: what is fastest by it is
-            fast on few cores too.
+        ns: times alone on some numbers of cores, ascending, the last on all; those of all samples
+            of a layer are on the same numbers.
         task_ns: what its shortest task takes; 0 where nobody knows.
     """
 
     choice: Choice
     parallelism: int
     block_bytes: int
-    solo_ns: int
-    mean_ns: float
+    ns: tuple[int, ...]
     task_ns: float = 0.0
+
+    @property
+    def solo_ns(self) -> int:
+        """Time alone on all cores."""
+        return self.ns[-1]
+
+    @property
+    def mean_ns(self) -> float:
+        """Geometric mean over the core counts: what is fastest by it is fast on few cores too."""
+        return geometric_mean(self.ns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +72,9 @@ class Selection:
         within: those that take no more than the limit.
         frontier: of those, the ones that no other beats in both parallelism and block size,
             ascending by block size.
-        chosen: the variants, the fastest first, then ascending by block size.
+        chosen: the variants, the fastest first, then those that some numbers of cores need, the
+            next fastest of what was measured elsewhere, and some of the frontier, ascending by
+            block size.
     """
 
     limit_ns: int
@@ -126,15 +141,44 @@ def _fastest(samples: Sequence[Measured]) -> Measured:
     )
 
 
-def select(samples: Sequence[Measured], share_ns: int, most: int) -> Selection:
+def _needed(samples: Sequence[Measured], first: Measured, most: int) -> list[Measured]:
+    """The first, and those without which the time on some number of cores would be lost.
+
+    Each lowers the geometric mean over the core counts of the fastest chosen the most, until none
+    of them loses more than it may.
+    """
+    best = [min(column) for column in zip(*(s.ns for s in samples), strict=True)]
+    chosen, reached = [first], first.ns
+    while len(chosen) < most and any(
+        ns > _MOST_LOSS * least for ns, least in zip(reached, best, strict=True)
+    ):
+        added = min(samples, key=lambda s: (geometric_mean(map(min, s.ns, reached)), s.mean_ns))
+        chosen.append(added)
+        reached = tuple(map(min, added.ns, reached))
+    return chosen
+
+
+def _next_fastest(samples: Sequence[Measured], chosen: Sequence[Measured]) -> list[Measured]:
+    """The fastest of those that aren't chosen but are near to the first; none if there are none."""
+    limit_ns = _NEAR_FASTEST * chosen[0].mean_ns
+    near = [s for s in samples if s.mean_ns <= limit_ns and not any(s is each for each in chosen)]
+    return sorted(near, key=lambda s: s.mean_ns)[:1]
+
+
+def select(
+    samples: Sequence[Measured], share_ns: int, most: int, *, elsewhere: bool = False
+) -> Selection:
     """Chooses the variants of a layer.
 
     Args:
         samples: at least one.
         share_ns: the layer's share of the QoS; 0 for none.
         most: variants, at least 1.
+        elsewhere: whether the times are of another machine.
     """
-    fastest = _fastest(samples)
+    needed = _needed(samples, _fastest(samples), most)
+    if elsewhere:
+        needed += _next_fastest(samples, needed)
     quickest_ns = min(s.solo_ns for s in samples)
     missed_ns = max(quickest_ns - share_ns, 0) if share_ns else 0
     limit_ns = share_ns
@@ -144,11 +188,13 @@ def select(samples: Sequence[Measured], share_ns: int, most: int) -> Selection:
         limit_ns = round(quickest_ns * _SLOWEST_WITHOUT_QOS)
     within = [s for s in samples if s.solo_ns <= limit_ns]
     frontier = extract_dominant(within)
-    others = uniform([s for s in frontier if s is not fastest], most - 1) if most > 1 else []
+    further = [s for s in frontier if not any(s is each for each in needed)]
+    others = uniform(further, most - len(needed)) if most > len(needed) else []
+    chosen = [*needed, *others][:most]
     return Selection(
         limit_ns=limit_ns,
         missed_ns=missed_ns,
         within=tuple(within),
         frontier=tuple(frontier),
-        chosen=(fastest, *others),
+        chosen=tuple(chosen),
     )

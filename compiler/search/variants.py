@@ -259,9 +259,7 @@ def _choose(
         key = "" if spec is None else key_of(spec, options.isa)
         keys.append(key if key in tasks else "")
     of_layer = [_unique_ids(records.get(key, ())) for key in keys]
-    measured = [
-        [_measured(r.for_cores(options.cores)) for r in of if r.status == "ok"] for of in of_layer
-    ]
+    measured = [[_measured(r, options.cores) for r in of if r.status == "ok"] for of in of_layer]
     weights = [float(request.flops) for request in requests]
     if options.qos_share == "measured":
         best_ns = [min((m.solo_ns for m in of), default=0) for of in measured]
@@ -269,7 +267,10 @@ def _choose(
     layers = []
     for i, share_ns in enumerate(shares_ns(options.qos_ns, weights)):
         task = tasks.get(keys[i])
-        selection = select(measured[i], share_ns, options.most_variants) if measured[i] else None
+        selection = None
+        if measured[i]:
+            elsewhere = bool(_elsewhere(of_layer[i]))
+            selection = select(measured[i], share_ns, options.most_variants, elsewhere=elsewhere)
         layers.append(
             LayerChoices(
                 choices=tuple(m.choice for m in selection.chosen) if selection else (),
@@ -288,13 +289,12 @@ def _unique_ids(records: Sequence[Record]) -> list[Record]:
     return sorted(by_id.values(), key=lambda record: record.trial)
 
 
-def _measured(record: Record) -> Measured:
+def _measured(record: Record, cores: int) -> Measured:
     return Measured(
         choice=record.choice,
         parallelism=record.parallelism,
         block_bytes=record.block_bytes,
-        solo_ns=record.solo_ns,
-        mean_ns=record.mean_ns,
+        ns=record.for_cores(cores),
         task_ns=record.task_ns,
     )
 

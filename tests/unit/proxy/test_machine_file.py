@@ -28,7 +28,7 @@ from veltair.runtime.manifest import Profile
     "name",
     [
         *("threadripper_3990x", "epyc_9654", "xeon_8480"),
-        *("amd_epyc_vm", "amd_epyc_zen1_vm", "intel_xeon_vm"),
+        *("amd_epyc_vm", "amd_epyc_zen1_vm", "amd_epyc_zen3_vm", "intel_xeon_vm"),
     ],
 )
 def test_what_ships_has_a_source_for_each_figure(name: str) -> None:
@@ -61,12 +61,13 @@ def profile_on(cpu: str, l2_kib: int, l3_mib: int) -> Profile:
 
 
 @pytest.mark.parametrize(
-    ("l2_kib", "l3_mib", "name"), [(1024, 32, "amd_epyc_vm"), (512, 8, "amd_epyc_zen1_vm")]
+    ("l2_kib", "l3_mib", "name"),
+    [(1024, 32, "amd_epyc_vm"), (512, 8, "amd_epyc_zen1_vm"), (512, 32, "amd_epyc_zen3_vm")],
 )
 def test_the_machine_of_profiles_is_found_by_processor_and_caches(
     l2_kib: int, l3_mib: int, name: str
 ) -> None:
-    # Virtual machines on either generation call the processor the same.
+    # Virtual machines on each generation call the processor the same.
     found = machine_measured_on("", [profile_on("AMD EPYC", l2_kib, l3_mib)] * 2, "--machine")
     assert found == find_machine(name, Path(), "machine")
 

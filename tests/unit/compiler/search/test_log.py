@@ -72,23 +72,23 @@ def test_a_variants_id_says_how_short_its_tasks_are(
 @pytest.mark.parametrize(
     ("id_", "ns", "cores", "expected"),
     [
-        ("conv_p8", {1: 800, 2: 500}, 2, {1: 800, 2: 500}),
-        ("conv_p8", {1: 800, 2: 500}, 1, {1: 800}),
-        ("conv_p8", {2: 500, 4: 300}, 1, {2: 500}),  # the least that there is
-        ("conv_p8", {1: 800, 2: 500}, 8, {1: 800, 2: 500, 8: 125}),  # four rounds become one
-        ("conv_p8", {1: 800, 2: 500}, 64, {1: 800, 2: 500, 64: 125}),  # and no less than one
-        ("conv_p8", {1: 800, 2: 500}, 7, {1: 800, 2: 500, 7: 250}),  # one core has two
-        ("conv_p2_bias", {1: 800, 2: 500}, 64, {1: 800, 2: 500, 64: 500}),
-        ("relayout", {1: 800, 2: 500}, 8, {1: 800, 2: 500, 8: 125}),
-        ("", {}, 8, {}),
+        ("conv_p8", {1: 800, 2: 500}, 2, (800, 500)),
+        ("conv_p8", {1: 800, 2: 500}, 1, (800,)),
+        ("conv_p8", {2: 500, 4: 300}, 1, (1000,)),  # by the least that there is: twice the rounds
+        ("conv_p8", {1: 800, 2: 500}, 8, (800, 500, 250, 125)),  # four rounds, two, one
+        ("conv_p8", {1: 800, 2: 500}, 32, (800, 500, 250, 125, 125, 125)),  # and no less than one
+        ("conv_p8", {1: 800, 2: 500}, 7, (800, 500, 250, 250)),  # one of seven has two
+        ("conv_p8", {1: 800, 6: 200}, 8, (800, 400, 200, 100)),  # six take two rounds
+        ("conv_p2_bias", {1: 800, 2: 500}, 4, (800, 500, 500)),
+        ("relayout", {1: 800, 2: 500}, 8, (800, 500, 250, 125)),
+        ("conv_p8", {1: 1}, 8, (1, 1, 1, 1)),
+        ("", {}, 8, ()),
     ],
 )
-def test_a_record_for_another_number_of_cores(
-    id_: str, ns: dict[int, int], cores: int, expected: dict[int, int]
+def test_times_on_another_number_of_cores(
+    id_: str, ns: dict[int, int], cores: int, expected: tuple[int, ...]
 ) -> None:
-    measured = record(id=id_, ns=ns)
-    assert measured.for_cores(cores) == record(id=id_, ns=expected)
-    assert measured.ns == ns
+    assert record(id=id_, ns=ns).for_cores(cores) == expected
 
 
 def test_no_file_is_an_empty_log(tmp_path: Path) -> None:
