@@ -28,8 +28,8 @@ from veltair.compiler.search.variants import (
     SearchOptions,
     find_variants,
     report,
-    usable_cores,
 )
+from veltair.runtime.machine import usable_cores
 from veltair.runtime.manifest import (
     KERNELS_FILE,
     LANES,

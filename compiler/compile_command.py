@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, get_args
@@ -33,6 +32,7 @@ from veltair.compiler.target_options import (
 )
 from veltair.proxy.co_runners import BUBBLES, CoRunnerOption, choose_co_runner
 from veltair.runtime.errors import InputError
+from veltair.runtime.machine import usable_cores
 from veltair.runtime.progress_bar import Bar
 
 _NS_PER_MS = 1_000_000
@@ -104,7 +104,7 @@ def command(
         values=dict(parse_value(text) for text in value or []),
         batches=parse_batches(batch),
         isa=choose_isa(isa),
-        jobs=jobs or len(os.sched_getaffinity(0)),
+        jobs=jobs or usable_cores(),
         force=force,
         levels=levels,
         co_runner=choose_co_runner(co_runner),

@@ -27,11 +27,12 @@ from veltair.compiler.progress import Progress
 from veltair.compiler.reference import Reference, answered, check, reference_run
 from veltair.compiler.search.log import log_place
 from veltair.compiler.search.samples import QosShare, SearchReport
-from veltair.compiler.search.variants import SearchOptions, usable_cores
+from veltair.compiler.search.variants import SearchOptions
 from veltair.compiler.spare import remove_spare
 from veltair.proxy.co_runners import BUBBLES, CoRunner
 from veltair.runtime.disturbance import Watch
 from veltair.runtime.errors import InputError, MismatchError, VeltairError
+from veltair.runtime.machine import usable_cores
 from veltair.runtime.manifest import LANES, MANIFEST_FILE, SCHEMA, Isa, Manifest, read_manifest
 from veltair.runtime.model import Model
 

@@ -17,14 +17,12 @@ from veltair.compiler.lower import Request, lower
 from veltair.compiler.memory import check_memory, explained_shortage
 from veltair.compiler.passes.plan import plan_memory
 from veltair.compiler.pipeline import check_name
-from veltair.compiler.search.builder import default_jobs
 from veltair.compiler.search.log import log_place
 from veltair.compiler.search.variants import (
     SearchOptions,
     known_records,
     search_missing,
     tasks_of,
-    usable_cores,
 )
 from veltair.compiler.target_options import (
     Batches,
@@ -40,6 +38,7 @@ from veltair.compiler.target_options import (
     parse_value,
 )
 from veltair.runtime.errors import InputError
+from veltair.runtime.machine import usable_cores
 from veltair.runtime.manifest import LANES, Isa
 from veltair.runtime.progress_bar import Bar
 from veltair.runtime.scratch import scratch
@@ -76,7 +75,7 @@ def command(
         qos_ns=0,
         qos_share="flops",
         logs=log_place(chosen, check_name(model.stem), log, shipped=shipped_logs),
-        jobs=jobs or default_jobs(),
+        jobs=jobs or usable_cores(),
         cores=usable_cores(),
     )
     source = Source(

@@ -20,7 +20,7 @@ from veltair.eval.fresh_profile import profiled
 from veltair.eval.real_runs import ServerPlan, closed_loop, one_at_a_time, replay, running
 from veltair.eval.unevenness import ProbeQuery
 from veltair.runtime.artifact import open_artifact
-from veltair.runtime.machine import SPARE_WORKERS
+from veltair.runtime.machine import SPARE_WORKERS, usable_cores
 from veltair.runtime.manifest import Profile
 from veltair.runtime.simulate.arrivals import Arrivals
 
@@ -281,7 +281,7 @@ def neighbours(client: LocalClient, names: Sequence[str]) -> Neighbours:
     """
     asked = [model for model in client.models() if model.name in names]
     needed = [model.needed_cores for model in asked]
-    fitting = len(os.sched_getaffinity(0)) // max(needed)
+    fitting = usable_cores() // max(needed)
     queries = max(min(fitting, *(model.slots for model in asked)), 1) - 1
     return Neighbours(queries=queries, cores=queries * sum(needed) / len(needed))
 

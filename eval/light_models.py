@@ -8,7 +8,6 @@ busy.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -28,6 +27,7 @@ from veltair.compiler.target_options import choose_isa
 from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.record import check_writable, write_result
 from veltair.runtime.errors import InputError, VeltairError
+from veltair.runtime.machine import usable_cores
 from veltair.runtime.model import Model
 
 BATCHES = (1, 4)
@@ -155,7 +155,7 @@ def agreement(name: str, batch: int, folder: Path) -> dict[str, Any]:
         qos_ns=0,
         shapes={},
         isa=choose_isa("auto"),
-        jobs=len(os.sched_getaffinity(0)),
+        jobs=usable_cores(),
         force=False,
         profiled=False,
     )

@@ -10,7 +10,6 @@ was.
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -48,6 +47,7 @@ from veltair.runtime.artifact import open_artifact
 from veltair.runtime.config import parse_config
 from veltair.runtime.disturbance import Disturbance
 from veltair.runtime.errors import ConfigError, VeltairError
+from veltair.runtime.machine import usable_cores
 from veltair.runtime.manifest import Profile
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def command(
         admission_loads=_numbers(admission_loads),
         queries=queries,
         rounds=rounds,
-        workers=workers or len(os.sched_getaffinity(0)) + 2,
+        workers=workers or usable_cores() + 2,
         slots=slots,
         seed=seed,
         patience=Patience(attempts=attempts, wait_s=wait_s),
@@ -213,7 +213,7 @@ class Bench:
         self._plan = plan
         self._scratch = scratch
         self._store = store
-        self._cores = len(os.sched_getaffinity(0))
+        self._cores = usable_cores()
         self._circumstances = circumstances()
         self._workloads = [
             Workload(models=models, queries=plan.queries, seed=plan.seed + number)

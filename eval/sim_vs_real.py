@@ -25,7 +25,6 @@ has been measured is kept, so that a command that was stopped goes on where it w
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import ChainMap
 from dataclasses import asdict, dataclass, replace
@@ -74,6 +73,7 @@ from veltair.eval.workload import Workload, capacity_qps, digests
 from veltair.runtime._native import sched
 from veltair.runtime.artifact import open_artifact
 from veltair.runtime.disturbance import Disturbance
+from veltair.runtime.machine import usable_cores
 from veltair.runtime.policy_profile import to_profile
 from veltair.runtime.simulate.arrivals import Arrivals
 from veltair.runtime.simulate.run import SERVED, KnownPace, simulate
@@ -394,7 +394,7 @@ class _Bench:
         workers: int | None,
         patience: Patience,
     ) -> None:
-        self.cores = len(os.sched_getaffinity(0))
+        self.cores = usable_cores()
         self.workers = workers or self.cores + 2
         self._patience = patience
         self._workload = workload

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from veltair.compiler.pipeline import CompileOptions, compile_model
 from veltair.compiler.progress import Progress
-from veltair.compiler.search.builder import default_jobs
 from veltair.compiler.target_options import choose_isa
+from veltair.runtime.machine import usable_cores
 
 NAME = "calibration"
 _OPSET, _IR_VERSION = 17, 8
@@ -56,7 +56,7 @@ def compile_own_layers(folder: Path, progress: Progress) -> Path:
         qos_ns=0,
         shapes={},
         isa=choose_isa("auto"),
-        jobs=default_jobs(),
+        jobs=usable_cores(),
         force=False,
         profiled=False,
     )

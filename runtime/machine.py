@@ -38,6 +38,11 @@ def cpu_flags() -> frozenset[str]:
     return frozenset(_cpuinfo_field("flags").split())
 
 
+def usable_cores() -> int:
+    """Cores of this process."""
+    return len(os.sched_getaffinity(0))
+
+
 def machine_facts() -> dict[str, str | int]:
     """Processor model, cores that this process may use, cache sizes in bytes, kernel."""
     facts: dict[str, str | int] = {

@@ -168,8 +168,3 @@ def _pack(kernel: Kernel, job: Job) -> None:
         name, packer = f"operand{i}.npy", packers[packing]
         values = np.load(job.example / name)
         np.save(job.target / name, values if packer is None else packer(values))
-
-
-def default_jobs() -> int:
-    """Processes where nobody says how many: one for each core of this process."""
-    return len(os.sched_getaffinity(0))

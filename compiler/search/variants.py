@@ -5,7 +5,6 @@ Reference: VELTAIR, section 4.1, Algorithm 1.
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -38,6 +37,7 @@ from veltair.compiler.search.samples import (
 from veltair.compiler.search.search import Search, Task
 from veltair.compiler.search.selection import Measured, Selection, select, shares_ns, time_weights
 from veltair.compiler.search.spaces import check, space_of
+from veltair.runtime.machine import usable_cores
 from veltair.runtime.manifest import ALIGNMENT_BYTES
 
 
@@ -129,11 +129,6 @@ def tasks_of(requests: Sequence[Request], isa: str) -> dict[str, Task]:
         )
         tasks[key] = Task(key=key, spec=spec, isa=isa, space=space, offsets=offsets)
     return {key: tasks[key] for key in sorted(tasks, key=lambda key: -flops[key])}
-
-
-def usable_cores() -> int:
-    """Cores of this process."""
-    return len(os.sched_getaffinity(0))
 
 
 def core_counts() -> tuple[int, ...]:
