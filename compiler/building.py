@@ -29,7 +29,7 @@ from veltair.compiler.search.variants import (
     find_variants,
     report,
 )
-from veltair.runtime.machine import usable_cores
+from veltair.runtime.machine import core_steps
 from veltair.runtime.manifest import (
     KERNELS_FILE,
     LANES,
@@ -98,7 +98,9 @@ class Builder:
             jobs = self._options.jobs
             with codegen.LibraryBuilder(self._isa, jobs=jobs, ready=ready) as library:
                 self._assembler = Assembler(
-                    partial(_kernel, self._isa), _threads(), on_kernel=library.add
+                    partial(_kernel, self._isa),
+                    core_steps(self._options.cores),
+                    on_kernel=library.add,
                 )
                 layers = {size: self._layers(size, each) for size, each in found.items()}
                 self._assembler.weights.write(self._folder / WEIGHTS_FILE)
@@ -162,12 +164,6 @@ class Builder:
             layers=layers,
             profile=unmeasured(layers),
         )
-
-
-def _threads() -> tuple[int, ...]:
-    """Of the versions of what falls back: one, two, four, ... all cores."""
-    cores = usable_cores()
-    return tuple(sorted({cores, *(1 << i for i in range(cores.bit_length()) if 1 << i <= cores)}))
 
 
 def _kernel(isa: str, request: Request, choice: Choice) -> Kernel:

@@ -43,6 +43,11 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def core_steps(cores: int) -> tuple[int, ...]:
+    """Numbers of cores to look at on a machine of so many: one, two, four, ... all."""
+    return (*(1 << power for power in range((cores - 1).bit_length())), cores)
+
+
 def machine_facts() -> dict[str, str | int]:
     """Processor model, cores that this process may use, cache sizes in bytes, kernel."""
     facts: dict[str, str | int] = {

@@ -21,7 +21,7 @@ import msgspec
 from veltair.compiler.kernels.choices import Choice
 from veltair.compiler.search.key import SPACE
 from veltair.runtime.errors import InputError, VeltairError
-from veltair.runtime.machine import machine_facts
+from veltair.runtime.machine import core_steps, machine_facts
 
 VERSION = 1
 SUFFIX = ".jsonl"
@@ -94,7 +94,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         the tasks take as long there, and go round as often as the extent makes them; where the id
         has no extent the work divides evenly. Empty where it failed.
         """
-        return tuple(self._time_on(count) for count in _core_counts(cores)) if self.ns else ()
+        return tuple(self._time_on(count) for count in core_steps(cores)) if self.ns else ()
 
     def _time_on(self, cores: int) -> int:
         nearest = max((count for count in self.ns if count <= cores), default=min(self.ns))
@@ -108,10 +108,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def _extent(self) -> int | None:
         found = _EXTENT.search(self.id)
         return None if found is None else int(found[1])
-
-
-def _core_counts(cores: int) -> list[int]:
-    return [1 << power for power in range((cores - 1).bit_length())] + [cores]
 
 
 class _Version(msgspec.Struct):
