@@ -23,12 +23,7 @@ from veltair.compiler.sample_wise import Planned, arrange, eligible
 from veltair.compiler.search.samples import SEARCH_FILE, SearchReport
 from veltair.compiler.search.spaces import build
 from veltair.compiler.search.twins import Choices, twins
-from veltair.compiler.search.variants import (
-    Found,
-    SearchOptions,
-    find_variants,
-    report,
-)
+from veltair.compiler.search.variants import Found, SearchOptions, find_variants, report
 from veltair.runtime.machine import core_steps
 from veltair.runtime.manifest import (
     KERNELS_FILE,

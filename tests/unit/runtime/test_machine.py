@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 from veltair.runtime import machine
-from veltair.runtime.machine import available_memory_bytes
+from veltair.runtime.machine import available_memory_bytes, core_steps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,3 +55,11 @@ def test_within_a_container_its_group_is_the_root(mounted: Path) -> None:
     mounted.parent.joinpath("own").write_text("0::/as/the/host/sees/it\n")
     group(mounted, 8 * MB, 3 * MB, 0, version=2)
     assert available_memory_bytes() == 5 * MB
+
+
+@pytest.mark.parametrize(
+    ("cores", "steps"),
+    [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (16, (1, 2, 4, 8, 16)), (20, (1, 2, 4, 8, 16, 20))],
+)
+def test_the_steps_of_cores_double_and_end_at_all(cores: int, steps: tuple[int, ...]) -> None:
+    assert core_steps(cores) == steps
