@@ -45,7 +45,9 @@ def command(
     ],
     name: Annotated[str, typer.Option(help="The model's name.  [default: the file's]")] = "",
     model_version: Annotated[int, typer.Option(help="The model's version.", min=1)] = 1,
-    qos_ms: Annotated[float, typer.Option(help="Latency target; 0 for none.", min=0.0)] = 0.0,
+    qos_ms: Annotated[
+        float, typer.Option(help="Latency target; 0 for none.", min=0.0, max=1e9)
+    ] = 0.0,
     shape: Shapes = None,
     value: Values = None,
     batch: Batches = "1",

@@ -72,15 +72,21 @@ def command(
     lowest_qps: Annotated[
         float,
         typer.Option(
-            min=0.01, help="The lowest rate to ask for; who doesn't keep it is unmeetable."
+            min=0.01,
+            max=1e6,
+            help="The lowest rate to ask for; who doesn't keep it is unmeetable.",
         ),
     ] = Plan.lowest_qps,
     loads: Annotated[
         str | None,
         typer.Option(help="Parts of the capacity to run at.  [default: 0.25,0.75,1.25,1.5]"),
     ] = None,
-    min_seconds: Annotated[float | None, typer.Option(min=0.1, help="Of each run.")] = None,
-    max_seconds: Annotated[float | None, typer.Option(min=0.1, help="Of each run.")] = None,
+    min_seconds: Annotated[
+        float | None, typer.Option(min=0.1, max=86_400, help="Of each run.")
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(min=0.1, max=86_400, help="Of each run.")
+    ] = None,
     min_queries: Annotated[
         int | None, typer.Option(min=1, help="Of the rarest model in each run, expected.")
     ] = None,

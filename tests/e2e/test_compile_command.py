@@ -88,6 +88,8 @@ def test_writes_an_artifact_and_its_table(tmp_path: Path) -> None:
         (["--value", "z=1"], "--value z=...: the model has no such input"),
         (["--value", "x=1"], "--value x=1 doesn't fit the input"),
         (["--value", "x=one"], "expected INPUT=NUMBER,NUMBER"),
+        (["--shape", "x=1,3,8,8", "--qos-ms", "inf"], "less than or equal to 1000000000"),
+        (["--shape", "x=1,3,8,8", "--qos-ms", "nan"], "--qos-ms"),
         ([], "--shape x=1,3,8,8"),
         (["--shape", "x=1,3,8,8", "--isa", "armv9"], "unknown; choose auto"),
         (["--shape", "x=1,3,8,8", "--name", "a/b"], "a model's name is letters"),

@@ -144,6 +144,8 @@ def test_a_model_that_is_not_compiled_says_how(folder: Path) -> None:
         ("--workloads", "medum", "did you mean 'medium'"),
         ("--loads", "0.5,x", "numbers above 0"),
         ("--lowest-qps", "0", "greater than or equal to 0.01"),
+        ("--lowest-qps", "nan", "--lowest-qps"),
+        ("--max-seconds", "inf", "less than or equal to 86400"),
         ("--qos", "paper", "no targets"),
     ],
 )
