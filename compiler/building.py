@@ -24,7 +24,7 @@ from veltair.compiler.search.samples import SEARCH_FILE, SearchReport
 from veltair.compiler.search.spaces import build
 from veltair.compiler.search.twins import Choices, twins
 from veltair.compiler.search.variants import Found, SearchOptions, find_variants, report
-from veltair.runtime.machine import core_steps
+from veltair.runtime.machine import core_steps, usable_cores
 from veltair.runtime.manifest import (
     KERNELS_FILE,
     LANES,
@@ -94,7 +94,7 @@ class Builder:
             with codegen.LibraryBuilder(self._isa, jobs=jobs, ready=ready) as library:
                 self._assembler = Assembler(
                     partial(_kernel, self._isa),
-                    core_steps(self._options.cores),
+                    core_steps(usable_cores()),  # what falls back is measured here
                     on_kernel=library.add,
                 )
                 layers = {size: self._layers(size, each) for size, each in found.items()}

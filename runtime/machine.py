@@ -52,7 +52,7 @@ def machine_facts() -> dict[str, str | int]:
     """Processor model, cores that this process may use, cache sizes in bytes, kernel."""
     facts: dict[str, str | int] = {
         "cpu": _cpuinfo_field("model name") or platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         "kernel": platform.release(),
     }
     for index in sorted(_CACHES.glob("index*")):

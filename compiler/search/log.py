@@ -7,13 +7,13 @@ removed.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Literal
 
 import msgspec
@@ -73,7 +73,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
         Only of one that did not fail.
         """
-        return math.exp(sum(math.log(max(ns, 1)) for ns in self.ns.values()) / len(self.ns))
+        return geometric_mean(max(ns, 1) for ns in self.ns.values())
 
     @property
     def task_ns(self) -> float:

@@ -26,7 +26,8 @@ _SLOWEST_WITHOUT_QOS = 2.0
 # (sched::ModelPlan chooses among the variants by the same rule.)
 _AS_FAST = 1.03
 _SHORT_TASK_NS = 100_000
-# Where none meets the QoS, those this near to the fastest are kept.
+# Where none meets the QoS, those this near to the fastest are kept; and what another machine
+# measured this near to it may be the fastest here.
 _NEAR_FASTEST = 1.1
 # What the chosen may take more than the fastest of all on any number of cores, alone.
 _MOST_LOSS = 1.05
@@ -178,7 +179,7 @@ def select(
     """
     needed = _needed(samples, _fastest(samples), most)
     if elsewhere:
-        needed += _next_fastest(samples, needed)
+        needed = [*needed, *_next_fastest(samples, needed)][:most]
     quickest_ns = min(s.solo_ns for s in samples)
     missed_ns = max(quickest_ns - share_ns, 0) if share_ns else 0
     limit_ns = share_ns
@@ -189,12 +190,10 @@ def select(
     within = [s for s in samples if s.solo_ns <= limit_ns]
     frontier = extract_dominant(within)
     further = [s for s in frontier if not any(s is each for each in needed)]
-    others = uniform(further, most - len(needed)) if most > len(needed) else []
-    chosen = [*needed, *others][:most]
     return Selection(
         limit_ns=limit_ns,
         missed_ns=missed_ns,
         within=tuple(within),
         frontier=tuple(frontier),
-        chosen=tuple(chosen),
+        chosen=(*needed, *uniform(further, most - len(needed))),
     )

@@ -32,7 +32,7 @@ def request_of() -> Request:
     )
 
 
-def logged(log: Path) -> None:
+def logged(log: Path, machine: str) -> None:
     """Two samples that two cores measured: of two tasks, and a little slower of 64."""
     space = space_of(LAYER, ISA, 2)
     assert space is not None
@@ -47,7 +47,7 @@ def logged(log: Path) -> None:
             Record(
                 **fields,
                 key=key_of(LAYER, ISA),
-                machine=this_machine(),
+                machine=machine,
                 trial=trial,
                 choice=space.candidates[trial].choice,
                 id=name,
@@ -58,6 +58,19 @@ def logged(log: Path) -> None:
         )
 
 
+def options_of(log: Path, cores: int, most_variants: int) -> SearchOptions:
+    return SearchOptions(
+        isa=ISA,
+        trials=0,
+        most_variants=most_variants,
+        qos_ns=0,
+        qos_share="flops",
+        logs=LogPlace(folders=(), own=log),
+        jobs=1,
+        cores=cores,
+    )
+
+
 @pytest.mark.parametrize(
     ("cores", "first", "within"),
     [(1, "conv_p2", 2), (2, "conv_p2", 2), (64, "conv_p64", 1), (4, "conv_p64", 2)],
@@ -66,20 +79,25 @@ def test_variants_are_chosen_for_the_machines_cores(
     tmp_path: Path, cores: int, first: str, within: int
 ) -> None:
     log = tmp_path / "layer.jsonl"
-    logged(log)
-    options = SearchOptions(
-        isa=ISA,
-        trials=0,
-        most_variants=1,
-        qos_ns=0,
-        qos_share="flops",
-        logs=LogPlace(folders=(), own=log),
-        jobs=1,
-        cores=cores,
-    )
+    logged(log, this_machine())
+    options = options_of(log, cores, most_variants=1)
     found = find_variants([request_of()], options, tmp_path, Silent())
     (layer,) = report(["conv"], [request_of()], found, options).layers
     assert [each.id for each in layer.samples if each.is_chosen] == [first]
     # Those of too few tasks for so many cores take more than twice the fastest's time there.
     assert sum(each.status == "ok" for each in layer.samples) == within
     assert [each.solo_ns for each in layer.samples] == [50_000, 53_000]  # as measured
+
+
+@pytest.mark.parametrize(
+    ("machine", "chosen"), [(this_machine(), ["conv_p2"]), ("Z80", ["conv_p2", "conv_p64"])]
+)
+def test_the_next_fastest_of_another_machines_log_stays(
+    tmp_path: Path, machine: str, chosen: list[str]
+) -> None:
+    log = tmp_path / "layer.jsonl"
+    logged(log, machine)
+    options = options_of(log, 2, most_variants=5)
+    found = find_variants([request_of()], options, tmp_path, Silent())
+    (layer,) = report(["conv"], [request_of()], found, options).layers
+    assert [each.id for each in layer.samples if each.is_chosen] == chosen
