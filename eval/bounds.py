@@ -174,7 +174,7 @@ def measure() -> None:
     )
     run(
         *("veltair.eval.capacity.loadgen_check", "--repository", FOLDER / SERVED),
-        *("--models", SERVED, "--repetitions", "1", "--output", RESULTS),
+        *("--models", SERVED, "--repetitions", "1", "--fresh", "--output", RESULTS),
     )
 
 

@@ -6,7 +6,8 @@ differ by who times and who judges, and nothing else, so that a machine's ups an
 in both. The third sends by itself what LoadGen draws from the same seed, in runs of its own, and
 unlike LoadGen's driver writes no inputs: as in `veltair eval`, they lie in the slots already.
 LoadGen's early stopping is left out of its verdict: it asks for more than the percentile, so as to
-be sure of it, and the less so the longer a run is.
+be sure of it, and the less so the longer a run is. What is searched takes minutes: each repetition
+of a model is kept, and the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import functools
 import os
 import shutil
 import statistics
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -28,12 +30,15 @@ from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.capacity.models import candidates
 from veltair.eval.capacity.ours import POLICIES, Ours
 from veltair.eval.capacity.search import FIRST_STEP, LOWEST_QPS, highest_qps
+from veltair.eval.capacity.trials import identity
 from veltair.eval.capacity.workloads import MEASURED_QOS, read_workload
 from veltair.eval.children import stopped_by_signals
 from veltair.eval.loadgen_command import SAMPLES, measure
 from veltair.eval.loadgen_plan import Plan
 from veltair.eval.loadgen_schedule import loadgen_seeds, server_schedule
+from veltair.eval.points import PointStore, circumstances
 from veltair.eval.record import write_result
+from veltair.eval.run_options import Fresh
 from veltair.runtime.disturbance import Watch
 from veltair.runtime.errors import InputError, VeltairError, unknown_name
 from veltair.runtime.simulate.arrivals import Arrivals
@@ -66,7 +71,7 @@ class Compared:
         loadgen_qps: by LoadGen's verdict, of each repetition.
         judged_qps: by our judgement of the same runs, likewise.
         sent_qps: by our load generator in runs of its own, likewise.
-        others: what else used the processors meanwhile, as a share of them.
+        others: what else used the processors meanwhile, as a share of them, on average.
     """
 
     model: str
@@ -106,9 +111,15 @@ def command(
         float, typer.Option(min=0.001, max=0.5, help="How well each finds its rate.")
     ] = 0.01,
     seed: Annotated[int, typer.Option(min=0, help="Of the arrivals.")] = 1,
-    scratch: Annotated[Path, typer.Option(help="For logs.")] = Path("build/loadgen_check"),
+    fresh: Fresh = False,
+    scratch: Annotated[Path, typer.Option(help="For logs, and what was measured.")] = Path(
+        "build/loadgen_check"
+    ),
 ) -> None:
-    """Compare each model's capacity with LoadGen's verdict."""
+    """Compare each model's capacity with LoadGen's verdict.
+
+    What has been measured is kept: the same command goes on where it was stopped.
+    """
     if policy not in POLICIES:
         raise InputError(f"--policy {policy}: must be one of {', '.join(POLICIES)}")
     facts = read_workload(workload).facts(qos)
@@ -116,7 +127,10 @@ def command(
     chosen = _chosen(facts, wanted)
     out.mkdir(parents=True, exist_ok=True)
     result = origin(STEM) | {"policy": policy, "percentile": percentile, "agree": AGREE}
-    check = _Check(policy, percentile, seconds, repetitions, tolerance, seed, scratch)
+    store = PointStore(scratch / "points")
+    if fresh:
+        store.clear()
+    check = _Check(policy, percentile, seconds, repetitions, tolerance, seed, scratch, store)
     found = []
     with stopped_by_signals():
         for candidate in candidates(chosen, repository, None):
@@ -163,6 +177,7 @@ class _Check:
     tolerance: float
     seed: int
     scratch: Path
+    store: PointStore
 
     def compare(self, model: Candidate) -> Compared:
         """Searches one model.
@@ -175,28 +190,55 @@ class _Check:
         folder.mkdir(parents=True)
         cpus = sorted(os.sched_getaffinity(0))
         system = Ours(self.policy, self.percentile)
-        theirs: list[float] = []
-        judged: list[float] = []
+        known = circumstances() | {
+            "kind": "check against LoadGen",
+            "system": [system.name, system.version()],
+            "model": identity(model),
+            "cpus": cpus,
+            "runs": [self.percentile, self.seconds, self.tolerance],
+        }
         sent: list[float] = []
-        watch = Watch()
-        with system.running(system.settings(len(cpus))[0], [model], cpus, folder) as running:
+        points: list[dict[str, float]] = []
+        with ExitStack() as stack:
+            running: OursRunning | None = None
             for repetition in range(self.repetitions):
                 seed = self.seed + repetition
-                sent.append(self._sent(running, model, seed, sent))
-                by_verdict, by_us = self._loadgen(running, model, seed, sent[-1], folder)
-                theirs.append(by_verdict)
-                judged.append(by_us)
-        if not all((*theirs, *judged, *sent)):
-            raise VeltairError(f"{model.name}: not even {LOWEST_QPS:g} query a second is in time")
-        seen = watch.seen()
+                key = known | {"seed": seed, "sent_before_qps": sent.copy()}
+                point = self.store.get(key)
+                if point is None:
+                    if running is None:
+                        setting = system.settings(len(cpus))[0]
+                        up = system.running(setting, [model], cpus, folder)
+                        running = stack.enter_context(up)
+                    point = self._search(running, model, seed, sent, folder)
+                    self.store.put(key, point)
+                sent.append(point["sent_qps"])
+                points.append(point)
         return Compared(
             model=model.name,
             qos_ns=model.qos_ns,
-            loadgen_qps=tuple(theirs),
-            judged_qps=tuple(judged),
+            loadgen_qps=tuple(each["loadgen_qps"] for each in points),
+            judged_qps=tuple(each["judged_qps"] for each in points),
             sent_qps=tuple(sent),
-            others=seen.others + seen.steal,
+            others=statistics.fmean(each["others"] for each in points),
         )
+
+    def _search(
+        self, running: OursRunning, model: Candidate, seed: int, before: list[float], folder: Path
+    ) -> dict[str, Any]:
+        """Searches once; `before` are the rates that our load generator found in other runs."""
+        watch = Watch()
+        sent_qps = self._sent(running, model, seed, before)
+        loadgen_qps, judged_qps = self._loadgen(running, model, seed, sent_qps, folder)
+        if not all((sent_qps, loadgen_qps, judged_qps)):
+            raise VeltairError(f"{model.name}: not even {LOWEST_QPS:g} query a second is in time")
+        seen = watch.seen()
+        return {
+            "loadgen_qps": loadgen_qps,
+            "judged_qps": judged_qps,
+            "sent_qps": sent_qps,
+            "others": seen.others + seen.steal,
+        }
 
     def _sent(self, running: OursRunning, model: Candidate, seed: int, found: list[float]) -> float:
         def holds(rate_qps: float) -> bool:

@@ -242,7 +242,7 @@ class Trials:
             "setting": ask.setting,
             "purpose": ask.purpose,
             "repetition": ask.repetition,
-            "models": [_identity(model) for model in ask.case.candidates],
+            "models": [identity(model) for model in ask.case.candidates],
             "workload": ask.case.facts.name,
             "cpus": list(self._cpus),
             "arrivals": arrivals.hexdigest(),
@@ -272,7 +272,7 @@ def _core_usage(observed: Observed, cores: int) -> float | None:
     return observed.busy_ns / max(int(observed.end_ns.max()) * cores, 1)
 
 
-def _identity(model: Candidate) -> dict[str, Any]:
+def identity(model: Candidate) -> dict[str, Any]:
     """What a model's trials depend on: its files, by content or, where long, by size and time."""
     found: dict[str, Any] = {"name": model.name, "qos_ns": model.qos_ns}
     if model.artifact is not None:

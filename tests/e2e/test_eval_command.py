@@ -111,22 +111,33 @@ def test_a_stopped_command_keeps_what_was_found(folder: Path) -> None:
 
 def test_loadgen_is_asked_for_its_own_rate(folder: Path) -> None:
     pytest.importorskip("mlperf_loadgen")
-    finished = run(
-        python(
-            "veltair.eval.capacity.loadgen_check",
-            *("--workload", str(folder / "tiny.toml"), "--models", "short", "--policy", "model"),
-            *("--repository", str(folder / "repository"), "-o", str(folder / "checked")),
-            *("--scratch", str(folder / "checked-kept"), "--percentile", "80"),
-            *("--seconds", "1", "--repetitions", "1", "--tolerance", "0.4"),
-        )
+    command = python(
+        "veltair.eval.capacity.loadgen_check",
+        *("--workload", str(folder / "tiny.toml"), "--models", "short", "--policy", "model"),
+        *("--repository", str(folder / "repository"), "-o", str(folder / "checked")),
+        *("--scratch", str(folder / "checked-kept"), "--percentile", "80"),
+        *("--seconds", "1", "--tolerance", "0.4"),
     )
+    finished = run([*command, "--repetitions", "1"])
     assert finished.returncode == 0, finished.stderr
-    (found,) = json.loads((folder / "checked" / "loadgen_check.json").read_text())["models"]
+    result = folder / "checked" / "loadgen_check.json"
+    (found,) = json.loads(result.read_text())["models"]
     assert found["model"] == "short"
     assert found["sent_qps"][0] > 0
     assert found["ratio"] == pytest.approx(found["loadgen_qps"][0] / found["sent_qps"][0])
     assert found["verdict_ratio"] == pytest.approx(found["loadgen_qps"][0] / found["judged_qps"][0])
     assert "short" in finished.stdout
+
+    kept = folder / "checked-kept" / "points"
+    (first,) = kept.glob("*.json")
+    measured_ns = first.stat().st_mtime_ns
+    again = run([*command, "--repetitions", "2"])  # as if stopped after the first
+    assert again.returncode == 0, again.stderr
+    (more,) = json.loads(result.read_text())["models"]
+    assert more["sent_qps"][0] == found["sent_qps"][0]
+    assert len(more["sent_qps"]) == len(more["loadgen_qps"]) == 2
+    assert len(list(kept.glob("*.json"))) == 2
+    assert first.stat().st_mtime_ns == measured_ns
 
 
 def test_a_model_that_is_not_compiled_says_how(folder: Path) -> None:
