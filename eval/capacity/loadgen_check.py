@@ -185,7 +185,7 @@ class _Check:
         Raises:
             VeltairError: some search finds no rate.
         """
-        folder = self.scratch / model.name
+        folder = self.scratch / "logs" / model.name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         cpus = sorted(os.sched_getaffinity(0))
