@@ -18,8 +18,9 @@ import shutil
 import statistics
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -193,6 +194,7 @@ class _Check:
         known = circumstances() | {
             "kind": "check against LoadGen",
             "system": [system.name, system.version()],
+            "loadgen": version("mlcommons-loadgen"),
             "model": identity(model),
             "cpus": cpus,
             "runs": [self.percentile, self.seconds, self.tolerance],
@@ -225,7 +227,7 @@ class _Check:
 
     def _search(
         self, running: OursRunning, model: Candidate, seed: int, before: list[float], folder: Path
-    ) -> dict[str, Any]:
+    ) -> dict[str, float]:
         """Searches once; `before` are the rates that our load generator found in other runs."""
         watch = Watch()
         sent_qps = self._sent(running, model, seed, before)

@@ -138,6 +138,10 @@ def test_loadgen_is_asked_for_its_own_rate(folder: Path) -> None:
     assert len(more["sent_qps"]) == len(more["loadgen_qps"]) == 2
     assert len(list(kept.glob("*.json"))) == 2
     assert first.stat().st_mtime_ns == measured_ns
+    anew = run([*command, "--repetitions", "1", "--fresh"])
+    assert anew.returncode == 0, anew.stderr
+    (only,) = kept.glob("*.json")
+    assert only.stat().st_mtime_ns > measured_ns
 
 
 def test_a_model_that_is_not_compiled_says_how(folder: Path) -> None:
