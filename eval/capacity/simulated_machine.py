@@ -121,6 +121,8 @@ class SimulatedMachine:
         # A profile of many versions, core counts and levels takes a second to make.
         self.profiles = lru_cache(maxsize=32)(self._profiles)
         self._modelled = lru_cache(maxsize=None)(self._beside_others)
+        # A digest of them is asked for by every run, also by one that is kept.
+        self._digest = lru_cache(maxsize=None)(self._digest_profiles)
 
     def run(
         self,
@@ -252,7 +254,9 @@ class SimulatedMachine:
         cores = range(1, self.machine.processor.cores + 1)
         return beside_others(self._manifests[name], on, cores)
 
-    def _digest(self, models: tuple[ModelTarget, ...], versions: int, slower: float) -> str:
+    def _digest_profiles(
+        self, models: tuple[ModelTarget, ...], versions: int, slower: float
+    ) -> str:
         digest = hashlib.sha256()
         for profile in self.profiles(models, versions, slower):
             for table in (profile.model_ns, profile.layer_ns, profile.layer_bytes):
