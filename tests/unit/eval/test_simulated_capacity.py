@@ -271,6 +271,8 @@ def test_the_command_writes_a_result_and_a_page(
     assert found.planned > 1
     assert f"At its rate one takes {found.alone:.2f} to {found.alone:.2f} times" in page
     assert f"Together they are {found.shortest:.2f} to" in page
+    reached = "within" if found.executing <= 1.1 else "**not within**"
+    assert f"executing is {reached} 1.1 times." in page
     assert latency_of(result, extra, asked, "block-6", "at_capacity") is None
 
 
