@@ -18,8 +18,10 @@ import typer
 
 from veltair.eval.benchmark import origin, run_benchmark
 from veltair.eval.capacity.result import Result, SystemFacts, write
+from veltair.eval.capacity.simulated_at_aim import at_aims
 from veltair.eval.capacity.simulated_machine import Setting, SimulatedMachine
 from veltair.eval.capacity.simulated_questions import questions
+from veltair.eval.capacity.simulated_rates import in_paper
 from veltair.eval.capacity.simulated_report import report
 from veltair.eval.capacity.simulated_study import (
     BASELINE,
@@ -170,6 +172,7 @@ def command(
         ],
         "ablations": [asdict(each) for each in _ablations(study, studied, there)],
     }
+    extra["at_aims"] = at_aims(study, asked, names, in_paper(extra))
     write_result(out / "ablations.json", {**found_from, **extra})
     text = report(whole, extra)
     write_whole(out / f"{STEM}.md", text.encode())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
+from veltair.eval.capacity.simulated_at_aim import at_aims_text
 from veltair.eval.capacity.simulated_causes import causes
 from veltair.eval.capacity.simulated_latency import PAPER_LATENCY, latency_of
-from veltair.eval.capacity.simulated_rates import capacity_of, gain, qps_of
+from veltair.eval.capacity.simulated_rates import PAPER_GAIN, capacity_of, gain, in_paper, qps_of
 from veltair.eval.capacity.simulated_speeds import speeds
 from veltair.eval.capacity.simulated_study import BASELINE, FULL, PLANNING_ANEW, USAGE_LOAD
 from veltair.eval.page.markdown import table
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from veltair.eval.capacity.result import Purpose, Result
 
-# VELTAIR, section 5.2: what its whole system serves beyond Planaria. Its plots are not read off.
-PAPER_GAIN = {"light": 0.71, "medium": 0.62, "heavy": 0.45, "mix": 0.68}
 PAPER_USAGE = {"veltair": 0.10, "model": 0.47}  # section 5.4
 
 
@@ -69,6 +68,7 @@ def report(result: Result, extra: Mapping[str, Any]) -> str:
         *_latencies(result, extra, "at_capacity"),
         "",
         *_latencies(result, extra, "at_half"),
+        *at_aims_text(extra, [facts.name for facts in result.workloads]),
         "",
         f"## Cores in use at {USAGE_LOAD:.0%} of the rate of `{BASELINE}`",
         "",
@@ -155,14 +155,11 @@ def _gains(result: Result, extra: Mapping[str, Any]) -> list[str]:
     }
     ceiling = [f"{most[name]:+.0%}" if name in most else "-" for name in names]
     rows.append(["*no policy can keep more*", *ceiling])
-    in_paper = {
-        (row["workload"], row["policy"]): statistics.median(row["qps"])
-        for row in extra["as_in_paper"]
-    }
+    planned_whole = in_paper(extra)
     return [
         *table([f"beyond `{BASELINE}`", *names], rows),
         "",
-        *(_verdict(result, name, most, in_paper) for name in names),
+        *(_verdict(result, name, most, planned_whole) for name in names),
     ]
 
 
@@ -170,7 +167,7 @@ def _verdict(
     result: Result,
     workload: str,
     most: Mapping[str, float],
-    in_paper: Mapping[tuple[str, str], float],
+    planned_whole: Mapping[tuple[str, str], float],
 ) -> str:
     found = {system.name: gain(result, workload, system.name) for system in result.systems}
     known = {name: each for name, each in found.items() if each is not None and name != BASELINE}
@@ -185,21 +182,21 @@ def _verdict(
         reached += f", and beyond what any policy could ({most[workload]:+.0%})"
     return (
         f"- {workload}: aim {aim:+.0%}; `{FULL}` {said}, the best of ours, `{best}`, "
-        f"{known[best]:+.0%}: {reached}.{_as_in_paper(result, workload, best, in_paper)}"
+        f"{known[best]:+.0%}: {reached}.{_as_in_paper(result, workload, best, planned_whole)}"
     )
 
 
 def _as_in_paper(
-    result: Result, workload: str, best: str, in_paper: Mapping[tuple[str, str], float]
+    result: Result, workload: str, best: str, planned_whole: Mapping[tuple[str, str], float]
 ) -> str:
     """The same beyond a baseline that plans on the whole target."""
-    base = in_paper[workload, BASELINE]
+    base = planned_whole[workload, BASELINE]
     if not base:
         return ""
     beyond = qps_of(result, workload, best) / base - 1
     return (
         f" Beyond `{BASELINE}` planned on the whole target, as in the paper, which keeps "
-        f"{base:.4g}: `{FULL}`, planned likewise, {in_paper[workload, FULL] / base - 1:+.0%}, "
+        f"{base:.4g}: `{FULL}`, planned likewise, {planned_whole[workload, FULL] / base - 1:+.0%}, "
         f"`{best}` {beyond:+.1%}: "
         f"{'reached' if beyond >= PAPER_GAIN[workload] else '**not reached**'}."
     )

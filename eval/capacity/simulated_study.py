@@ -217,6 +217,13 @@ class Study:
             for model, profile in zip(facts.models, profiles, strict=True)
         }
 
+    def by_seed(self, facts: WorkloadFacts, setting: Setting, rate_qps: float) -> list[Trial]:
+        """Runs at one rate, with the arrivals of each seed."""
+        return [
+            self._run(facts, setting, rate_qps, seed, "sweep").trial
+            for seed in range(1, self._plan.seeds + 1)
+        ]
+
     def usage(
         self, facts: WorkloadFacts, settings: list[Setting], baseline_qps: float
     ) -> list[Usage]:

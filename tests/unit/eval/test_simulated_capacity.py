@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from veltair.eval.capacity.result import ModelTarget, Result, WorkloadFacts, read
 from veltair.eval.capacity.simulated import command
+from veltair.eval.capacity.simulated_at_aim import at_aims, at_aims_text
 from veltair.eval.capacity.simulated_bound import least_core_ns
 from veltair.eval.capacity.simulated_latency import latency_of
 from veltair.eval.capacity.simulated_machine import (
@@ -24,8 +25,8 @@ from veltair.eval.capacity.simulated_machine import (
     with_versions,
 )
 from veltair.eval.capacity.simulated_questions import proxy_errors, questions
-from veltair.eval.capacity.simulated_rates import gain
-from veltair.eval.capacity.simulated_report import PAPER_GAIN, report
+from veltair.eval.capacity.simulated_rates import PAPER_GAIN, gain
+from veltair.eval.capacity.simulated_report import report
 from veltair.eval.capacity.simulated_speeds import speeds
 from veltair.eval.capacity.simulated_study import PLANNED, Plan, Study, median_qps
 from veltair.eval.points import PointStore
@@ -206,6 +207,35 @@ def test_questions_begin_with_the_usual() -> None:
         assert len(settings) == len({(each.policy, each.text) for each in settings})
     small, large = proxy_errors(machine)
     assert 0 < small < large < 1
+
+
+def test_rate_and_latency_at_once_at_the_papers_rates(
+    simulated: SimulatedMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PAPER_GAIN, "one", 0.5)
+    asked = [facts("tiny"), replace(facts("tiny"), name="not of the paper")]
+    study = Study(simulated, Plan(seeds=2, queries=200, rarest=1), lambda _: None)
+    policies = ("layer", "veltair", "veltair-deadline")
+
+    def text(base_qps: float) -> str:
+        rows = at_aims(study, asked, policies, {("one", "layer"): base_qps})
+        assert [(row["policy"], row["rate_qps"]) for row in rows] == [
+            (policy, 1.5 * base_qps) for policy in policies[1:] if base_qps
+        ]
+        alone = {"workload": "one", "system": "veltair", "model": "tiny", "p50_ms": 8.0}
+        extra = {"at_aims": rows, "alone": [alone], "shortest_ms": {"tiny": 2.0}}
+        return "\n".join(at_aims_text(extra, [each.name for each in asked]))
+
+    # 4 cores serve some 680 a second at most.
+    slow, fast = text(20), text(2000)
+    assert "| *queries/s* | 30 |" in slow
+    assert "1.1 times that latency: `veltair` under one, `veltair-deadline` under one." in slow
+    assert "| veltair | 0 of 2, " in fast
+    assert "`veltair` under none, `veltair-deadline` under none." in fast
+    (cell,) = (line for line in slow.splitlines() if line.startswith("| veltair | 2 of 2, "))
+    over, shortest = cell.removeprefix("| veltair | 2 of 2, ").removesuffix(") |").split(" (")
+    assert float(shortest) == pytest.approx(4 * float(over), abs=0.05)
+    assert text(0) == ""
 
 
 @pytest.fixture
