@@ -6,7 +6,7 @@ import statistics
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from veltair.eval.capacity.simulated_latency import PAPER_LATENCY
+from veltair.eval.capacity.simulated_latency import PAPER_LATENCY, alone_ms_of
 from veltair.eval.capacity.simulated_machine import Setting
 from veltair.eval.capacity.simulated_rates import PAPER_GAIN
 from veltair.eval.capacity.simulated_study import BASELINE, BY_TIME_LEFT, FULL
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from veltair.eval.capacity.result import WorkloadFacts
     from veltair.eval.capacity.simulated_study import Study
-
-TITLE = "At the paper's rates"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +42,7 @@ def at_aims(
     study: Study,
     asked: Sequence[WorkloadFacts],
     policies: Sequence[str],
-    in_paper: Mapping[tuple[str, str], float],
+    planned_whole: Mapping[tuple[str, str], float],
 ) -> list[dict[str, Any]]:
     """Asks the paper's whole system and the best of ours.
 
@@ -52,12 +50,12 @@ def at_aims(
         study: of the machine.
         asked: workloads; nothing is known to ask of those that the paper doesn't have.
         policies: that are compared.
-        in_paper: rates by workload and policy, planned on the whole target.
+        planned_whole: rates by workload and policy, that plans on the whole target.
     """
     return [
         asdict(_at_aim(study, facts, policy, base_qps * (1 + PAPER_GAIN[facts.name])))
         for facts in asked
-        if facts.name in PAPER_GAIN and (base_qps := in_paper[facts.name, BASELINE])
+        if facts.name in PAPER_GAIN and (base_qps := planned_whole[facts.name, BASELINE])
         for policy in (FULL, BY_TIME_LEFT)
         if policy in policies
     ]
@@ -102,7 +100,7 @@ def at_aims_text(extra: Mapping[str, Any], names: Sequence[str]) -> list[str]:
         verdicts.append(f"`{policy}` under {', '.join(reached) or 'none'}")
     return [
         "",
-        f"## {TITLE}",
+        "## At the paper's rates",
         "",
         f"The rates that are as far beyond `{BASELINE}`, planned on the whole target as in the "
         "paper, as the paper's whole system is beyond Planaria. In how many of the seeds enough of "
@@ -124,13 +122,8 @@ def _cell(row: Mapping[str, Any], extra: Mapping[str, Any]) -> str:
 
 
 def _alone(row: Mapping[str, Any], extra: Mapping[str, Any]) -> float:
-    """Over a query with nothing beside it, by the paper's plan with its best slack."""
-    alone_ms = {
-        solo["model"]: solo["p50_ms"]
-        for solo in extra["alone"]
-        if (solo["workload"], solo["system"]) == (row["workload"], FULL)
-    }
-    return _over(row, alone_ms)
+    """Over a query with nothing beside it, by the paper's plan."""
+    return _over(row, alone_ms_of(extra, row["workload"], FULL))
 
 
 def _over(row: Mapping[str, Any], usual_ms: Mapping[str, float]) -> float:

@@ -47,11 +47,7 @@ def latency_of(
     if trial is None:
         return None
     names = [model.name for model in facts.models]
-    alone_ms = {
-        row["model"]: row["p50_ms"]
-        for row in extra["alone"]
-        if (row["workload"], row["system"]) == (facts.name, policy)
-    }
+    alone_ms = alone_ms_of(extra, facts.name, policy)
     mean_ms = {name: trial.figures[name].mean_ms for name in names}
     service_ms = {name: trial.figures[name].service_ms for name in names}
     return Latency(
@@ -60,6 +56,15 @@ def latency_of(
         shortest=statistics.mean(mean_ms[name] / extra["shortest_ms"][name] for name in names),
         planned=statistics.mean(alone_ms[name] / extra["shortest_ms"][name] for name in names),
     )
+
+
+def alone_ms_of(extra: Mapping[str, Any], workload: str, policy: str) -> dict[str, float]:
+    """Each model's latency with nothing beside it, by the policy with its best slack."""
+    return {
+        row["model"]: row["p50_ms"]
+        for row in extra["alone"]
+        if (row["workload"], row["system"]) == (workload, policy)
+    }
 
 
 def _trial(result: Result, workload: str, policy: str, purpose: Purpose) -> Trial | None:
